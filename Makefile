@@ -45,6 +45,8 @@ preflight:
 	@touch $@
 
 .venv/.kernels: .venv/.bytecode $(KERNELS)
+	@[ -n "$${CC:-}" ] || command -v cc > /dev/null || command -v gcc > /dev/null || command -v clang > /dev/null || \
+	$(PIP_INSTALL) --quiet --require-hashes -r requirements/linker.lock
 	@$(BIN)/python -m gantrymq.kernels
 	@touch $@
 
@@ -122,6 +124,11 @@ interop/target/.built: $(JAVA_SOURCES) | preflight
 	@mvn --batch-mode --quiet --file interop/pom.xml package
 	@mkdir -p $(@D) && touch $@
 
+.PHONY: test-interop
+test-interop: setup interop  ## tests/interop, slow ones too, against the brokers of ROCKETMQ (5.5.0 or 5.5.1)
+	GANTRYMQ_ROCKETMQ=$(or $(ROCKETMQ),5.5.0) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "slow or not slow" --timeout 1200 \
+		tests/interop $(INTEROP_ARGS)
+
 .PHONY: interop-it
 interop-it: setup interop  ## RocketMQ's own client integration tests, at the real brokers and at ours: a table
 	$(BIN)/python -m tests.interop.integration_tests $(IT_ARGS)
@@ -129,6 +136,12 @@ interop-it: setup interop  ## RocketMQ's own client integration tests, at the re
 .PHONY: grpc-matrix
 grpc-matrix: setup interop  ## The official gRPC SDKs against the real proxy and ours; a part of test-slow
 	$(BIN)/python -m pytest -m slow tests/interop/grpc $(MATRIX_ARGS)
+
+.PHONY: findings
+findings:  ## Surprises of other software (findings/README.md), each at the real packages; needs a network and minutes
+	@changed=0; for script in findings/*.sh; do name=$$(basename $$script .sh); \
+	if $$script > findings/.output 2>&1; then echo "$$name ok"; else changed=1; echo "$$name changed"; cat findings/.output; fi; \
+	done; rm -f findings/.output; exit $$changed
 
 .PHONY: docs
 docs: setup  ## Build the documentation as a site in build/site; needs no network
@@ -151,5 +164,5 @@ lock:  ## Resolve requirements/*.lock again from pyproject.toml (needs uv)
 
 .PHONY: clean
 clean:  ## Remove all that was made here
-	rm -rf .venv .cache interop/target src/gantrymq/kernels/built build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf .venv .cache interop/target interop/target-* src/gantrymq/kernels/built build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find src tests scripts demo benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2> /dev/null || true

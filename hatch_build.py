@@ -42,8 +42,6 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
         folder = _ROOT / "build" / "kernels"
         index = build(variants_of(platform.machine()), folder, stamped=False)
-        if not index["library"]:
-            raise RuntimeError("no C compiler to link the kernels with: set CC, or install ziglang")
         for name in (INDEX, index["library"]):
             build_data["force_include"][str(folder / name)] = f"gantrymq/kernels/built/{name}"
         facts = folder.parent / "build.json"

@@ -25,7 +25,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from gantrymq.broker.appends.wire_messages import FindSendRun
 from gantrymq.broker.server import BrokerServer
 from gantrymq.broker.sessions.consumers import build_subscription
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
@@ -289,7 +288,7 @@ async def run(count: int, path: str, only: str, profile: cProfile.Profile | None
     config = BrokerConfig(listen_port=0, wait_time_in_send_queue_ms=10_000, os_page_cache_busy_timeout_ms=10_000)
     server = BrokerServer(path, LiveConfig(config))
     await server.start()
-    channel = Channel(server.dispatcher, server=TlsServer(), find_run=FindSendRun())
+    channel = Channel(server.dispatcher, server=TlsServer(), find_run=server.dispatcher.find_run)
     transport = Nowhere()
     channel.connection_made(transport)
     subscription = build_subscription("bench", "*", "TAG", 0)

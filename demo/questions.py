@@ -162,7 +162,7 @@ QUESTIONS = (
         "carriers",
         "Who is on time?",
         1,
-        f"""SELECT tags AS carrier, count(*) AS flights, count(DISTINCT keys[0]) AS flight_numbers,
+        f"""SELECT tags AS carrier, count(*) AS flights, count(DISTINCT get(keys, 0)) AS flight_numbers,
                    count(dep_time) AS departed, count(arr_delay) AS arrived,
                    count_if(arr_delay < {ON_TIME_MINUTES}) AS on_time, sum(arr_delay) AS arr_delay,
                    max(arr_delay) AS worst

@@ -1,23 +1,14 @@
-"""Write docs/api.md: every public name of gantrymq, with its signature and the first sentence of its docstring.
-
-    .venv/bin/python scripts/api_page.py
-
-tests/client/test_public_names.py compares the page with what this script writes.
-"""
+"""The page api.md of the site: every public name of gantrymq, with its signature and its docstring's first sentence."""
 
 from __future__ import annotations
 
 import enum
 import inspect
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gantrymq
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 
 INTRODUCTION = """\
 # Public API
@@ -26,7 +17,7 @@ Import every name of this page from `gantrymq`: `from gantrymq import Producer`.
 importing the clients loads neither numpy nor the compiled kernels. `dir(gantrymq)` lists the names. Other names and
 modules are internal and may change in any release.
 
-`scripts/api_page.py` writes this page from the docstrings, and a test compares the two.
+`scripts/api_page.py` makes this page from the docstrings.
 """
 
 # Each group: its heading, its introduction, and its names.
@@ -218,8 +209,3 @@ def fixtures() -> str:
         plain = getattr(fixture, "__wrapped__", None) or fixture._get_wrapped_function()
         lines.append(f"- `{name}`: {first_sentence(plain)}")
     return "\n".join([*lines, ""])
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
-    sys.stdout.write(f"{PAGE} written\n")

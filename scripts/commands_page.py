@@ -1,26 +1,19 @@
-"""Write docs/commands/: every command of gantrymq with its arguments, options and examples, from what --help shows.
-
-    .venv/bin/python scripts/commands_page.py
-
-tests/docs/test_generated_pages.py compares the pages with what this script writes.
-"""
+"""The pages commands/ of the site: every command with its arguments, options and examples, from what --help shows."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 
+from gantrymq.cli.admin.mqadmin import SUBCOMMANDS
 from gantrymq.cli.application import application
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "commands"
 STREAMS = ("produce", "consume")
-NOTE = "`scripts/commands_page.py` writes this page from the command line itself, and a test compares the two."
+NOTE = "`scripts/commands_page.py` makes this page from the command line itself."
 RULES = (
     "[The command line](../cli.md) has the rules for all commands: output, exit codes, times, settings, JSON shapes."
 )
@@ -81,6 +74,12 @@ def index(commands: dict[str, Any]) -> str:
         "| [`gantrymq mqadmin NAME …`](../admin.md#mqadmins-names) | the names and option letters of mqadmin |"
     )
     return "\n".join([*lines, ""])
+
+
+def mqadmin() -> str:
+    """The table of mqadmin's names in admin.md."""
+    rows = (f"| `{name}` | `{row.words}` |" for name, row in sorted(SUBCOMMANDS.items()))
+    return "\n".join(["| mqadmin | gantrymq admin |", "|---|---|", *rows])
 
 
 def anchor(words: str) -> str:
@@ -144,10 +143,3 @@ def prose(text: str) -> str:
 def cell(text: str) -> str:
     """A text that may stand in a table."""
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in pages().items():
-        (FOLDER / name).write_text(text, "utf-8")
-    sys.stdout.write(f"{FOLDER} written\n")

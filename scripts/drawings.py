@@ -1,26 +1,16 @@
-"""Write the drawings of docs/explanation/store-life.md as SVG into docs/images/.
+"""The drawings of docs/explanation/store-life.md as SVG, which site_hooks.py puts into the page.
 
-    .venv/bin/python scripts/drawings.py
-
-A drawing is 400 units wide, so that its text is readable on a phone. Its colours are variables: in a file of its own
-the colours of the system choose them, in a page of the site docs/assets/site.css does.
-tests/docs/test_generated_pages.py compares the files with what this script writes.
+A drawing is 400 units wide, so that its text is readable on a phone. Its colours are variables of docs/assets/site.css.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 WIDTH = 400
 _STEP = 46
 _LINE = 15
-LIGHT = "--text:#1f2430;--line:#5b6472;--box:#eef2f5;--good:#d3eeea;--bad:#fbdcd9;--old:#d8dee6"
-DARK = "--text:#e6e9ef;--line:#a9b2c0;--box:#2f3541;--good:#17504a;--bad:#6b2a2c;--old:#47505e"
-_STYLE = f"<style>svg{{{LIGHT}}}@media(prefers-color-scheme:dark){{svg{{{DARK}}}}}</style>"
 
 Step = tuple[str, str, str] | tuple[str, str]  # an arrow (from, to, text), or a note (lane, text); | breaks a line
 Segment = tuple[float, str, str]  # width (a part of 1), colour, text
@@ -94,16 +84,16 @@ def text(x: int, y: int, lines: Sequence[str], *, anchor: str = "middle", behind
 
 
 def svg(title: str, height: int, shapes: Sequence[str]) -> str:
-    """The file."""
+    """The element."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="12.5" aria-label="{escape(title)}">'
     )
-    return "\n".join([head, _STYLE, *shapes, "</svg>", ""])
+    return "\n".join([head, *shapes, "</svg>", ""])
 
 
 DRAWINGS = {
-    "store-append.svg": sequence(
+    "append": sequence(
         "A send: append, then acknowledge",
         ["producer", "broker", "commit log"],
         [
@@ -114,7 +104,7 @@ DRAWINGS = {
             ("broker", "producer", "SEND_OK"),
         ],
     ),
-    "store-dispatch.svg": sequence(
+    "dispatch": sequence(
         "Dispatch: from the log into queues and index",
         ["commit log", "dispatch", "queue", "index"],
         [
@@ -124,7 +114,7 @@ DRAWINGS = {
             ("queue", "wakes the pulls|that wait for it"),
         ],
     ),
-    "store-flush.svg": bars(
+    "flush": bars(
         "How far each file is on the disk",
         [
             (
@@ -142,7 +132,7 @@ DRAWINGS = {
             ),
         ],
     ),
-    "store-crash.svg": bars(
+    "crash": bars(
         "What a kill and a power cut leave",
         [
             (
@@ -160,7 +150,7 @@ DRAWINGS = {
             ("the file abort: the store was not closed", [(0.3, "bad", "abort"), (0.7, "box", "")]),
         ],
     ),
-    "store-recovery.svg": bars(
+    "recovery": bars(
         "What a recovery reads and writes",
         [
             (
@@ -181,7 +171,7 @@ DRAWINGS = {
             ),
         ],
     ),
-    "store-timer.svg": sequence(
+    "timer": sequence(
         "A timer message",
         ["producer", "broker", "timer wheel", "consumer"],
         [
@@ -193,7 +183,7 @@ DRAWINGS = {
             ("broker", "consumer", "delivered as any message"),
         ],
     ),
-    "store-transaction.svg": sequence(
+    "transaction": sequence(
         "A transaction",
         ["producer", "broker", "consumer"],
         [
@@ -206,7 +196,7 @@ DRAWINGS = {
             ("broker", "an op message says|that it is decided"),
         ],
     ),
-    "store-pop.svg": sequence(
+    "pop": sequence(
         "POP: a message is lent, not assigned",
         ["consumer", "broker", "revive topic"],
         [
@@ -221,8 +211,3 @@ DRAWINGS = {
         ],
     ),
 }
-
-if __name__ == "__main__":
-    for name, content in DRAWINGS.items():
-        (FOLDER / name).write_text(content, "utf-8")
-    sys.stdout.write(f"{len(DRAWINGS)} drawings in {FOLDER}\n")

@@ -1,9 +1,10 @@
-"""Write tests/compatibility/rocketmq-5.5.0.json: the request codes, keys and attributes of RocketMQ 5.5.0.
+"""Write tests/compatibility/rocketmq-5.5.0.json and rocketmq-5.5.1.json: RocketMQ's request codes, keys and attributes.
 
     .venv/bin/python scripts/java_names.py [FOLDER]
 
 It reads the source jars in FOLDER (default ~/.m2/repository/org/apache/rocketmq). Fetch a missing one with
-`mvn dependency:get -Dartifact=org.apache.rocketmq:rocketmq-auth:5.5.0:jar:sources`. The file has
+`mvn dependency:get -Dartifact=org.apache.rocketmq:rocketmq-auth:5.5.0:jar:sources`. There is no auth of 5.5.1, so that
+of 5.5.0 is read. A file has
 
 - `requestCodes`: the constants of RequestCode;
 - `keys`: for each configuration class the keys that MixAll.properties2Object sets, because they have a setter, with
@@ -12,7 +13,7 @@ It reads the source jars in FOLDER (default ~/.m2/repository/org/apache/rocketmq
 - `startup`: keys that BrokerStartup reads itself;
 - `topicAttributes`, `groupAttributes`: the names.
 
-A slow test (tests/compatibility) compares the file with the classes by reflection.
+A slow test (tests/compatibility) compares a file with the classes by reflection.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-RELEASE = "5.5.0"
-FILE = Path(__file__).resolve().parents[1] / "tests" / "compatibility" / f"rocketmq-{RELEASE}.json"
+RELEASES = ("5.5.0", "5.5.1")
+UNCHANGED = {"auth": "5.5.0"}  # modules that later releases do not have
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "compatibility"
 CONFIGS = {
     "BrokerConfig": ("common", "common/BrokerConfig", "common/BrokerIdentity"),
     "MessageStoreConfig": ("store", "store/config/MessageStoreConfig"),
@@ -39,13 +41,14 @@ _FIELD = re.compile(r"^    (?:private|protected) (?:volatile )?\w+ (\w+)(?: = (.
 _CODE = re.compile(r"public static final int (\w+) = (\d+);")
 _ATTRIBUTE = re.compile(r"new \w+Attribute\(\s*\"([\w.]+)\"")
 _STARTUP = re.compile(r"properties\.getProperty\(\"(\w+)\"")
-# Constants that defaults are written with. Their values are 5.5.0's.
+# Constants that defaults are written with. Their values are those of both releases.
 _CONSTANTS = {
     "Integer.MAX_VALUE": "2147483647",
     "Byte.MAX_VALUE": "127",
     "BatchConsumeQueue.CQ_STORE_UNIT_SIZE": "46",
     "ConsumeQueue.CQ_STORE_UNIT_SIZE": "20",
     "SizeUnit.GB": str(1 << 30),
+    "SizeUnit.MB": str(1 << 20),
     "TimeUnit.MINUTES.toMillis": "60000 * ",
     "PermName.PERM_READ | PermName.PERM_WRITE": "6",
     "MixAll.MASTER_ID": "0",
@@ -66,14 +69,15 @@ _ARITHMETIC = re.compile(r"[-\d.*/()\s]+")
 
 
 class Sources:
-    """The source jars below ``folder``."""
+    """The source jars of a release below ``folder``."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, release: str) -> None:
+        self._folder, self._release = folder, release
 
     def read(self, module: str, path: str) -> str:
         """The source of the class ``path`` below org/apache/rocketmq, of the jar of ``module``."""
-        jar = self._folder / f"rocketmq-{module}" / RELEASE / f"rocketmq-{module}-{RELEASE}-sources.jar"
+        release = UNCHANGED.get(module, self._release)
+        jar = self._folder / f"rocketmq-{module}" / release / f"rocketmq-{module}-{release}-sources.jar"
         with zipfile.ZipFile(jar) as entries:
             return entries.read(f"org/apache/rocketmq/{path}.java").decode()
 
@@ -104,14 +108,13 @@ def read_class(texts: list[str]) -> tuple[dict[str, str | None], list[str]]:
     return keys, sorted(name for name in fields if name.lower() not in with_setter)
 
 
-def main() -> None:
-    """Write the file."""
-    sources = Sources(Path(sys.argv[1]) if len(sys.argv) > 1 else Path.home() / ".m2/repository/org/apache/rocketmq")
+def names(sources: Sources) -> dict[str, object]:
+    """What a file has."""
     keys, unset = {}, {}
     for name, (module, *paths) in CONFIGS.items():
         keys[name], unset[name] = read_class([sources.read(module, path) for path in paths])
     codes = _CODE.findall(sources.read("remoting", "remoting/protocol/RequestCode"))
-    found = {
+    return {
         "requestCodes": {name: int(number) for name, number in codes},
         "keys": keys,
         "withoutSetter": unset,
@@ -119,7 +122,14 @@ def main() -> None:
         "topicAttributes": sorted(_ATTRIBUTE.findall(sources.read("common", "common/TopicAttributes"))),
         "groupAttributes": sorted(_ATTRIBUTE.findall(sources.read("common", "common/SubscriptionGroupAttributes"))),
     }
-    FILE.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def main() -> None:
+    """Write the files."""
+    jars = Path(sys.argv[1]) if len(sys.argv) > 1 else Path.home() / ".m2/repository/org/apache/rocketmq"
+    for release in RELEASES:
+        found = names(Sources(jars, release))
+        (FOLDER / f"rocketmq-{release}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,11 @@
-"""Write the reference of docs/metrics.md from the catalogs of metrics: the broker's, and that of gRPC.
-
-Run it after a change of a catalog: ``python scripts/metrics_page.py``. A test compares the page with it.
-"""
+"""The tables of metrics that the site has in metrics.md, from the broker's catalog and that of gRPC."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from gantrymq.broker.metrics import catalog
 from gantrymq.grpc import metrics as grpc_metrics
 from gantrymq.metrics.instruments import Kind, Metric
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
-BEGIN, END = "<!-- written by scripts/metrics_page.py -->\n", "<!-- end -->\n"
 TITLES = {
     "enableStatsMetrics": "Broker",
     "enableRequestMetrics": "Messages and administration",
@@ -50,14 +43,3 @@ def reference() -> str:
     switched = frozenset[Metric]().union(*catalog.SWITCHES.values())
     parts.append(f"### Not RocketMQ's\n\n{_table([metric for metric in catalog.ALL if metric not in switched])}")
     return "\n".join(parts)
-
-
-def page(text: str) -> str:
-    """The text of the page with the tables of today."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{reference()}\n{END}{after}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")

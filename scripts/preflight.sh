@@ -6,7 +6,7 @@ set -euo pipefail
 fail() { printf 'gantrymq: %s\n' "$*" >&2; exit 1; }
 
 python=""
-for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
+for candidate in ${PYTHON:-python3.14 python3.13 python3.12 python3.11 python3}; do
     # A name on the PATH may be a version manager's stub without an interpreter, so run it.
     if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         python=$candidate

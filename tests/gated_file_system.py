@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gantrymq.fs.faulty import FaultyFileSystem
-from gantrymq.fs.memory import MemoryFileSystem
+from faulty_file_system import FaultyFileSystem
+from memory_file_system import MemoryFileSystem
 
 
 class GatedFileSystem(FaultyFileSystem):

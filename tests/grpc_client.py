@@ -11,7 +11,7 @@ from uuid import uuid4
 import grpc
 
 from gantrymq.grpc.protocol import messages
-from gantrymq.grpc.protocol.codes import ClientType, MessageType
+from gantrymq.grpc.protocol.codes import ClientType, GrpcMessageType
 from gantrymq.grpc.protocol.messages import set_ms
 
 _DONE = object()
@@ -177,7 +177,7 @@ def receive_request(
     return request
 
 
-def message(topic: str, body: bytes = b"hello", kind: MessageType = MessageType.NORMAL, **system: Any) -> Any:
+def message(topic: str, body: bytes = b"hello", kind: GrpcMessageType = GrpcMessageType.NORMAL, **system: Any) -> Any:
     """A message to send."""
     made = messages.Message(body=body)
     made.topic.name = topic

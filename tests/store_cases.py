@@ -14,10 +14,9 @@ from typing import Any
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.format.record import Layout, read_layout
+from gantrymq.format.record import QUEUE_ID_AT, SECTOR, Layout, read_layout
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model import flags
 from gantrymq.model.host import Host
@@ -28,6 +27,7 @@ from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.reader import StoreReader
+from memory_file_system import MemoryFileSystem
 
 Line = dict[str, Any]
 QueueKey = tuple[str, int]
@@ -293,3 +293,26 @@ def physical(log: CommitLog, offset: int, end: int) -> Iterator[tuple[int, Layou
             offset = log.roll_next_file(offset)
         else:
             return
+
+
+def store_of_strays(path: Path) -> list[int]:
+    """A closed store with two records that name a queue which there is not; returns their physical offsets.
+
+    The queue that is first by name has the record that is last in the log. The last record of the log is torn.
+    """
+    with open_store(RealFileSystem(), path) as store:
+        puts = {
+            (topic, number): store.put(Message(topic, b"%d" % number, queue_id=0))
+            for number in range(8)
+            for topic in ("b", "a")
+        }
+        last = store.put(Message("a", b"last", properties={"long": "x" * 4 * SECTOR}))
+        await_dispatch(store)
+    strays = [puts["b", 2].phy_offset, puts["a", 5].phy_offset]
+    with (path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        for phy_offset in strays:
+            file.seek(phy_offset + QUEUE_ID_AT + 3)
+            file.write(b"\x08")
+        file.seek(last.phy_offset + 3 * SECTOR - last.phy_offset % SECTOR)
+        file.write(bytes(SECTOR))
+    return strays

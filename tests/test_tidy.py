@@ -13,7 +13,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "remoting": {"logs", "model"},
     "namesrv": {"clock", "config", "fs", "logs", "model", "remoting", "service"},
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
-    "metrics": {"logs", "config"},
+    "metrics": {"logs", "config", "service"},
     "broker": BELOW_STORE | {"store", "remoting", "logs", "filter", "metrics"},
     "grpc": {"client", "clock", "config", "format", "logs", "metrics", "model", "remoting"},
     "pytest_plugin": {"embedded"},
@@ -56,13 +56,24 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "tools": BELOW_STORE | {"store"},
     "page": set(),
     "console": BELOW_STORE | {"store", "tools", "client", "remoting", "logs", "broker"},  # of broker the names alone
-    "spark": BELOW_STORE | {"store", "tools", "client", "remoting", "page"},
+    "tables": BELOW_STORE | {"store", "tools", "client", "remoting"},
+    "spark": BELOW_STORE | {"store", "tools", "tables", "client", "remoting", "page"},
     "cli": None,
     "demo": None,
     "benchmarks": None,
     "__main__": None,
     "gantrymq": None,
     "pyspark_rocketmq": {"spark"},
+}
+
+# The parts of tools/. Its other modules are above all of them.
+TOOLS_MAY_IMPORT = {
+    "reports": set(),
+    "read": {"reports"},
+    "audit": {"reports", "read"},
+    "check": {"reports", "read", "audit"},
+    "repair": {"reports", "read", "audit"},
+    "pending": {"read"},
 }
 
 # No file, socket, thread or clock: these layers are the same on every machine and at any time.
@@ -110,11 +121,14 @@ class Import:
 
 @dataclass(frozen=True)
 class Module:
-    """One source file, parsed."""
+    """One source file, parsed when a test asks: each worker imports this module to collect its tests."""
 
     name: str
     path: Path
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text("utf-8"), str(self.path))
 
     @property
     def layer(self) -> str:
@@ -138,7 +152,7 @@ def modules() -> dict[str, Module]:
         for path in sorted((base / below).rglob("*.py")):
             parts = path.relative_to(base).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found[name] = Module(name, path, ast.parse(path.read_text("utf-8"), str(path)))
+            found[name] = Module(name, path)
     return found
 
 
@@ -203,6 +217,17 @@ def test_imports_go_one_way() -> None:
                 findings.append(f"{module.shown}:{one.line}: no layer may import {layer}")
             elif allowed is not None and layer not in allowed:
                 findings.append(f"{module.shown}:{one.line}: {module.layer} may not import {one.target}")
+    tell(findings)
+
+
+def test_parts_of_the_tools_import_one_way() -> None:
+    findings = []
+    for module in in_layers({"tools"}):
+        part = module.name.split(".")[2] if module.name.count(".") > 1 else ""
+        for one in imports(module) if part in TOOLS_MAY_IMPORT else ():
+            target = one.target.split(".")
+            if target[1] == "tools" and target[2] not in TOOLS_MAY_IMPORT[part] | {part}:
+                findings.append(f"{module.shown}:{one.line}: {part} may not import {one.target}")
     tell(findings)
 
 
@@ -300,7 +325,7 @@ def test_scripts_import_what_there_is() -> None:
     """Benchmarks and examples, which no test runs: what they use of ours may be renamed."""
     findings = []
     for path in sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]):
-        script = Module(path.stem, path, ast.parse(path.read_text("utf-8")))
+        script = Module(path.stem, path)
         for name, taken, line in raw_imports(script):
             if name.split(".")[0] not in {"gantrymq", "demo"} and not name.startswith("benchmarks.race"):
                 continue
@@ -436,9 +461,10 @@ def test_property_names_stand_in_one_place() -> None:
 
 
 def test_the_places_that_the_guide_names_exist() -> None:
-    """The table of docs/ARCHITECTURE.md: files, and the names in brackets behind them."""
+    """The tables and the ten changes of docs/ARCHITECTURE.md: files, and the names in brackets behind them."""
     guide = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
-    table = guide.partition("## Where would I change")[2].partition("\n## ")[0]
+    table = guide.partition("## Where would I change")[2].partition("\n## The packages")[0]
+    assert "## Ten changes" in table
     wrong = []
     for path, words in re.findall(r"`([a-z_]+/[\w/]*(?:\.py)?)`(?: \(([^)]*)\))?", table):
         place = ROOT / "src" / "gantrymq" / path
@@ -448,6 +474,12 @@ def test_the_places_that_the_guide_names_exist() -> None:
             f"{path} has no {word}" for word in re.findall(r"`(\w+)", words) if place.exists() and word not in text
         ]
     tell(wrong)
+
+
+def test_size_of_filler_units_is_known_in_two_places() -> None:
+    """Everything else asks ``is_filler``, ``is_message`` and ``is_unwritten`` of a unit."""
+    knowing = {name for name, module in modules().items() if "BLANK_UNIT_SIZE" in module.path.read_text("utf-8")}
+    assert knowing == {"gantrymq.format.queue_entry", "gantrymq.kernels.queues"}
 
 
 def test_links_of_the_documents_lead_to_files() -> None:

@@ -12,13 +12,14 @@ from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.timer import MIN_TIMER_FILE_BYTES
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.delivery import Delivery
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.timer import timer_service
 from gantrymq.store.timer.timed_message import set_timer
 from gantrymq.store.timer.timer_service import TimerMessageService
+from memory_file_system import MemoryFileSystem
 from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, open_store, queue_messages
 
 TIMED = replace(SMALL, mapped_file_size_commit_log=1 << 20, mapped_file_size_timer_log=MIN_TIMER_FILE_BYTES + 5 * 52)
@@ -50,11 +51,8 @@ class TimerCase:
         self.store: MessageStore = open_store(self.fs, self.path, config=self.config, clock=self.clock)
         store = self.store
         with mock.patch.object(timer_service, "SLOTS", self.slots):
-            self.timers = TimerMessageService(
-            self.fs, store._paths, store._log, store._queues, self.config, store._deliver, store.append,
-
-            self._is_durable, store._is_deleted, lambda: None,
-        )  # fmt: skip
+            delivery = Delivery(put=store._deliver, append=store.append, is_durable=self._is_durable)
+            self.timers = TimerMessageService(store._parts, self.config, delivery)
 
     def _is_durable(self, end: int) -> bool:
         return self.is_durable(end)

@@ -2,6 +2,47 @@
 
 Expected outcomes of a put or a get are statuses (``gantrymq.model.status``). An exception ends the work. It carries
 what a person needs to act on it, and its text is one line.
+
+In brackets is the class of Python that an error has as a second base::
+
+    GantrymqError
+    ├── ConfigError
+    ├── NotHonouredError
+    ├── KernelsError
+    ├── StoreError
+    │   ├── NotAStoreError
+    │   ├── StoreLockedError
+    │   ├── StoreClosedError
+    │   ├── StoreBehindError
+    │   ├── StorePermissionError
+    │   ├── UnusableFileError
+    │   ├── WrongFileSizeError
+    │   ├── MissingFileError
+    │   ├── DuplicateFileError
+    │   ├── MisfiledQueueError
+    │   ├── MissingLogError
+    │   │   ├── MissingLogBeginError
+    │   │   └── MissingLogEndError
+    │   ├── AmbiguousGeometryError
+    │   ├── CorruptRecordError
+    │   ├── DiskError
+    │   │   └── SyncFailedError
+    │   │       └── NotInPlaceError
+    │   └── DiskFullError
+    │       └── NoRoomError
+    ├── FilterSyntaxError
+    ├── ReceiptHandleError
+    ├── RemotingError
+    │   ├── RemotingCommandError
+    │   ├── RemotingConnectError (ConnectionError)
+    │   ├── RemotingTimeoutError (TimeoutError)
+    │   └── RemotingTooMuchRequestError
+    ├── MQClientError
+    │   ├── SendFailedError
+    │   ├── RequestTimeoutError (TimeoutError)
+    │   ├── AlreadyStartedError
+    │   └── NoRouteError
+    └── MQBrokerError
 """
 
 import os
@@ -46,6 +87,23 @@ class ConfigError(GantrymqError):
     def __init__(self, key: str, value: object, allowed: str) -> None:
         super().__init__(f"{key}={value!r} is not allowed: {allowed}")
         self.key, self.value, self.allowed = key, value, allowed
+
+
+class NotHonouredError(GantrymqError):
+    """A configuration or a store asks for what gantrymq does not do; nothing was touched.
+
+    ``name`` is the key, path or topic under which it can be accepted, ``more`` the number of further reasons.
+    """
+
+    def __init__(self, name: str, reason: str, more: int = 0) -> None:
+        others = f" ({more} more: gantrymq store preflight lists all)" if more else ""
+        super().__init__(f"{reason}, or accept it with acceptWithoutEffect={name}{others}")
+        self.name, self.reason, self.more = name, reason, more
+
+    @property
+    def while_running(self) -> str:
+        """The text for a change while a server runs, when nothing can be accepted."""
+        return f"{self.reason}; only a start can accept it (acceptWithoutEffect={self.name})"
 
 
 class KernelsError(GantrymqError):
@@ -242,7 +300,23 @@ class RemotingTooMuchRequestError(RemotingError):
 
 
 class MQClientError(GantrymqError):
-    """A client cannot do what was asked, for a reason of its own (MQClientException)."""
+    """A client cannot do what was asked, for a reason of its own (MQClientException).
+
+    ``response_code`` is the number with which a broker refused before that, None if none did.
+    """
+
+    response_code: int | None = None
+
+
+class SendFailedError(MQClientError):
+    """All attempts of a send failed. ``response_code`` is that of the last broker that refused one of them.
+
+    ``is_refused`` says that brokers refused every attempt. Otherwise the message may have been stored.
+    """
+
+    def __init__(self, text: str, response_code: int | None, *, is_refused: bool) -> None:
+        super().__init__(text)
+        self.response_code, self.is_refused = response_code, is_refused
 
 
 class RequestTimeoutError(MQClientError, TimeoutError):

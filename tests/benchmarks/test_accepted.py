@@ -43,7 +43,7 @@ def compared(tmp_path: Path, *races: Race) -> list[str]:
     [([4.0], []), ([2.1], []), ([2.0], ["even"]), ([1.0, 3.0], []), ([9.0], [])],
     ids=["as before", "a bit more than half", "half", "half only once", "better"],
 )
-def test_half_is_a_collapse_when_it_comes_twice(tmp_path: Path, ours: list[float], collapsed: list[str]) -> None:
+def test_halved_ratio_is_a_collapse_only_if_repeated(tmp_path: Path, ours: list[float], collapsed: list[str]) -> None:
     assert compared(tmp_path, race("even", *ours), race("other", 2.0), race("new", 0.1)) == collapsed
 
 

@@ -58,7 +58,7 @@ def test_sides_that_did_not_do_the_same_work_have_no_ratio(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("error", "said"), [(SideError("it ended with 3"), "it ended with 3"), (KeyError(), "KeyError")]
 )
-def test_a_side_that_fails_ends_its_race_and_says_why(tmp_path: Path, error: Exception, said: str) -> None:
+def test_failed_side_ends_its_race_with_reason(tmp_path: Path, error: Exception, said: str) -> None:
     def broken(folder: Path) -> dict[str, float]:
         raise error
 
@@ -66,7 +66,7 @@ def test_a_side_that_fails_ends_its_race_and_says_why(tmp_path: Path, error: Exc
     assert (outcome.error, outcome.ratio) == (said, None)
 
 
-def test_servers_stand_beside_a_race_from_the_first_round_to_the_last(tmp_path: Path) -> None:
+def test_servers_run_from_first_to_last_round_of_race(tmp_path: Path) -> None:
     told: list[str] = []
 
     @contextmanager
@@ -141,7 +141,7 @@ def test_our_side_of_every_race_of_the_store_runs(tmp_path: Path) -> None:
     assert {"processor", "commit", "java", "rocketmq", "scale", "rounds", "limits"} <= result["machine"].keys()
 
 
-def test_who_ends_a_run_has_the_races_before(tmp_path: Path) -> None:
+def test_interrupted_run_keeps_finished_races(tmp_path: Path) -> None:
     def ended(folder: Path) -> dict[str, float]:
         raise KeyboardInterrupt
 
@@ -170,7 +170,7 @@ def test_costs_by_size_come_from_stores_that_are_nearly_all_hole(tmp_path: Path)
     assert used[0] < 1 << 25
 
 
-def test_spark_races_only_where_all_that_it_takes_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_spark_race_without_its_requirements_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def names(java: JavaSide | None) -> list[str]:
         return [race.name for race in chosen(Track(java), ("Spark",))]
 

@@ -28,7 +28,7 @@ COMMAND = [sys.executable, "-m", "benchmarks.race"]
         (["put", "--java-jar", "/nowhere.jar"], "/nowhere.jar is not there; `make interop`"),
     ],
 )
-def test_a_wrong_word_is_said_before_anything_is_raced(words: list[str], said: str) -> None:
+def test_unknown_argument_is_reported_before_races(words: list[str], said: str) -> None:
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
@@ -38,9 +38,7 @@ def test_a_wrong_word_is_said_before_anything_is_raced(words: list[str], said: s
 @pytest.mark.parametrize(
     ("text", "said"), [(None, "No such file or directory"), ("[]", "Expected `object`, got `array`")]
 )
-def test_ratios_that_cannot_be_read_are_said_before_anything_is_raced(
-    tmp_path: Path, text: str | None, said: str
-) -> None:
+def test_unreadable_ratios_are_reported_before_races(tmp_path: Path, text: str | None, said: str) -> None:
     against, out = tmp_path / "ratios.json", tmp_path / "out"
     if text is not None:
         against.write_text(text)

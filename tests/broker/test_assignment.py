@@ -38,7 +38,7 @@ async def assigned(case: BrokerCase, client_id: str, *, mode: str = "PULL", **of
 
 
 @pytest.mark.asyncio
-async def test_members_get_their_shares(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
+async def test_members_get_disjoint_queues(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
     namesrv = await start_namesrv()
     case = await start_broker(namesrv_addr=namesrv.address, broker_name="broker-a")
     assert await assigned(case, "c1") is None  # no such topic
@@ -53,7 +53,7 @@ async def test_members_get_their_shares(start_namesrv: StartNamesrv, start_broke
     assert await assigned(case, "c1", strategy_name="MACHINE_ROOM") is None
     assert await assigned(case, "c4", message_model="BROADCASTING") == [0, 1, 2, 3]
     # One more than anybody has, as another broker may say.
-    case.server.topics.update([TopicConfig(topic_name="Big", read_queue_nums=MAX_QUEUES + 1)])
+    case.server.tables.topics.update([TopicConfig(topic_name="Big", read_queue_nums=MAX_QUEUES + 1)])
     await case.server.outer.settled()
     body = QueryAssignmentRequestBody(topic="Big", consumer_group="G", client_id="c1")
     answer = await case.ask(RequestCode.QUERY_ASSIGNMENT, body)
@@ -85,7 +85,7 @@ async def test_members_that_pop_share_queues(start_namesrv: StartNamesrv, start_
     await set_mode(case, "POP", 1)
     assert await popped() == [[0, 1], [1, 2], [2, 3], [3, 0], []]
     assert await popped(strategy_name="AVG_BY_CIRCLE") == [[0, 1], [1, 2], [2, 3], [3, 0], []]
-    case.server.topics.update([TopicConfig(topic_name="Few", read_queue_nums=3, write_queue_nums=3)])
+    case.server.tables.topics.update([TopicConfig(topic_name="Few", read_queue_nums=3, write_queue_nums=3)])
     await case.server.outer.settled()
     await set_mode(case, "POP", 1, topic="Few")
     assert await popped(topic="Few") == [[0], [1], [2], [0], []]  # more members than queues
@@ -94,7 +94,7 @@ async def test_members_that_pop_share_queues(start_namesrv: StartNamesrv, start_
 
 
 @pytest.mark.asyncio
-async def test_the_mode_of_a_group_without_one(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
+async def test_group_without_mode_gets_default_mode(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
     namesrv = await start_namesrv()
     case = await start_broker(
         namesrv_addr=namesrv.address, broker_name="broker-a", default_message_request_mode="POP",
@@ -111,7 +111,7 @@ async def test_the_mode_of_a_group_without_one(start_namesrv: StartNamesrv, star
 
 
 @pytest.mark.asyncio
-async def test_only_a_mode_of_a_topic_and_a_group_is_accepted(broker: BrokerCase) -> None:
+async def test_mode_without_topic_or_group_is_refused(broker: BrokerCase) -> None:
     await broker.send("T")
     asked = (("T", "PULL"), ("T", "POP"), ("nowhere", "PULL"), ("%RETRY%G", "PULL"), ("T", "PUSH"))
     codes = [await set_mode(broker, mode, topic=topic) for topic, mode in asked]
@@ -129,7 +129,7 @@ async def test_only_a_mode_of_a_topic_and_a_group_is_accepted(broker: BrokerCase
 
 
 @pytest.mark.asyncio
-async def test_a_mode_is_durable_when_it_is_answered(tmp_path: Path) -> None:
+async def test_answered_mode_survives_kill(tmp_path: Path) -> None:
     async with BrokerCase(tmp_path) as case:
         await case.send("T")
         assert await set_mode(case, "POP", 2) == ResponseCode.SUCCESS
@@ -143,7 +143,7 @@ async def test_a_mode_is_durable_when_it_is_answered(tmp_path: Path) -> None:
         assert json.loads(answer.body) == file
 
 
-def test_there_is_a_limit_to_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modes_above_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_modes, "MAX_MODES", 2)
     modes = MessageRequestModeManager()
     for topic in ("T", "U"):
@@ -157,7 +157,7 @@ def test_there_is_a_limit_to_modes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("table", ["[]", '{"T":[]}', '{"T":{"G":{"topic":1}}}'])
-def test_another_shape_of_the_file_is_refused(table: str) -> None:
+def test_mode_file_of_other_shape_is_refused(table: str) -> None:
     value = parse_config(f'{{"messageRequestModeMap":{table}}}'.encode())
     assert list(table_problems("messageRequestMode.json", value)) != []
     with pytest.raises(msgspec.ValidationError):

@@ -15,7 +15,7 @@ from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import ANY_ACCOUNT, AccessControl, Need
 from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
 from gantrymq.broker.answers import DispatchCatchUp
-from gantrymq.broker.processors.table import Route
+from gantrymq.broker.processors.route import Route
 from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.sessions.consumers import build_subscription
 from gantrymq.errors import ConfigError
@@ -84,7 +84,7 @@ ORDERS, ADMIN = SessionCredentials("ordersKey", "ordersSecret"), SessionCredenti
         ("", [], ["1.2.3.4"]),
     ],
 )
-def test_addresses(pattern: str, fits: list[str], not_: list[str]) -> None:
+def test_address_pattern_matches_its_addresses_only(pattern: str, fits: list[str], not_: list[str]) -> None:
     rule = address_rule([pattern])
     assert [rule(one) for one in fits] == [True] * len(fits)
     assert [rule(one) for one in not_] == [False] * len(not_)
@@ -120,7 +120,7 @@ def test_a_missing_yaml_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None
         "a: 2001-99-99",
     ],
 )
-def test_a_file_that_says_something_else_is_refused(text: str) -> None:
+def test_account_file_of_other_shape_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_accounts(text.encode(), "plain_acl.yml")
 
@@ -264,7 +264,7 @@ def heart_beat(group: str, topic: str) -> bytes:
 
 
 @pytest.mark.asyncio
-async def test_every_topic_of_a_request_counts(start_with_accounts: StartBroker) -> None:
+async def test_request_needs_permission_on_each_of_its_topics(start_with_accounts: StartBroker) -> None:
     """Of several topics in one request the last is looked at like the first."""
     broker = await start_with_accounts()
     allowed, secret = MessageQueue("bills", "broker-a", 0), MessageQueue("secret", "broker-a", 0)
@@ -282,7 +282,7 @@ async def test_every_topic_of_a_request_counts(start_with_accounts: StartBroker)
 
 
 @pytest.mark.asyncio
-async def test_a_default_permission_opens_no_topic_that_holds_others_messages(start_with_accounts: StartBroker) -> None:
+async def test_default_permission_does_not_open_system_topics(start_with_accounts: StartBroker) -> None:
     text = ACL.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace("bills=SUB", "secret=DENY")
     broker = await start_with_accounts(text, msg_trace_topic_name="OurTraces")
     await send(broker, "secret", ADMIN)
@@ -334,7 +334,7 @@ async def test_a_topic_without_permission_cannot_be_read(start_with_accounts: St
 
 
 @pytest.mark.asyncio
-async def test_no_spelling_of_a_name_leads_round_what_is_denied(start_with_accounts: StartBroker) -> None:
+async def test_denied_name_is_denied_in_every_spelling(start_with_accounts: StartBroker) -> None:
     """The broker takes the topic of GET_CONSUME_STATS without blanks; a retry topic of POP names group and topic."""
     text = ACL.replace("Perm: DENY", "Perm: SUB").replace("bills=SUB", "secret=DENY")
     broker = await start_with_accounts(text.replace("billing=SUB", "other=DENY"))
@@ -386,7 +386,7 @@ async def send(broker: BrokerCase, topic: str, who: SessionCredentials | None, b
 
 
 @pytest.mark.asyncio
-async def test_who_may_send_what(start_with_accounts: StartBroker) -> None:
+async def test_send_needs_permission_to_publish(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     assert (await send(broker, "orders", ORDERS))[0] == ResponseCode.SUCCESS
     assert (await send(broker, "anything", ADMIN))[0] == ResponseCode.SUCCESS
@@ -405,7 +405,7 @@ async def test_who_may_send_what(start_with_accounts: StartBroker) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_group_gets_nothing_back_that_it_may_not_read(start_with_accounts: StartBroker) -> None:
+async def test_send_back_without_permission_to_read_is_refused(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     assert await send_back(broker, await stored_at(broker, "secret")) == ResponseCode.NO_PERMISSION
     assert await send_back(broker, await stored_at(broker, "bills")) == ResponseCode.SUCCESS
@@ -510,7 +510,7 @@ async def send_back(broker: BrokerCase, offset: int) -> int:
 
 
 @pytest.mark.asyncio
-async def test_a_key_that_collides_finds_nothing_of_another_topic(start_with_accounts: StartBroker) -> None:
+async def test_query_of_colliding_key_returns_no_message_of_other_topic(start_with_accounts: StartBroker) -> None:
     """The index holds hash codes alone: AaAa#k and BBBB#k are one key to it."""
     broker = await start_with_accounts(ACL.replace("bills=SUB", "AaAa=SUB"))
     assert (await ask(broker, key_sent("BBBB"), ADMIN, b"secret")).code == ResponseCode.SUCCESS
@@ -530,7 +530,7 @@ async def test_a_key_that_collides_finds_nothing_of_another_topic(start_with_acc
         ("ordersKey", "renamedKey", "No acl config for ordersKey"),
     ],
 )
-async def test_a_pull_that_waits_gets_nothing_once_its_account_may_not_read(
+async def test_held_pull_is_refused_after_its_account_lost_permission(
     tmp_path: Path, start_with_accounts: StartBroker, old: str, new: str, words: str
 ) -> None:
     broker = await start_with_accounts()
@@ -538,7 +538,7 @@ async def test_a_pull_that_waits_gets_nothing_once_its_account_may_not_read(
     request = RemotingCommand.request(waiting_pull())
     ORDERS.sign(request)
     pull = asyncio.ensure_future(broker.client.invoke(broker.server.address, request, 20_000))
-    while not len(broker.server.holds):
+    while not len(broker.server.sessions.holds):
         await asyncio.sleep(0.001)
     (tmp_path / "plain_acl.yml").write_text(ACL.replace(old, new))
     while (await ask(broker, waiting_pull(sys_flag=int(PullSysFlag.SUBSCRIPTION)), ORDERS)).code in (
@@ -633,7 +633,9 @@ async def ask(
 
 
 @pytest.mark.asyncio
-async def test_a_new_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path, start_with_accounts: StartBroker) -> None:
+async def test_changed_account_file_is_applied_and_invalid_one_is_ignored(
+    tmp_path: Path, start_with_accounts: StartBroker
+) -> None:
     broker = await start_with_accounts()
     file = tmp_path / "plain_acl.yml"
     file.write_text("accounts: [")
@@ -679,6 +681,6 @@ def test_an_unreadable_acl_file_is_reported_once_for_each_change(tmp_path: Path)
 
 
 @pytest.mark.asyncio
-async def test_without_its_file_it_does_not_start(start_broker: StartBroker) -> None:
+async def test_broker_without_account_file_does_not_start(start_broker: StartBroker) -> None:
     with pytest.raises(ConfigError, match="a file that can be read"):
         await start_broker(acl_enable=True)

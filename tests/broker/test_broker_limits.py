@@ -60,15 +60,15 @@ async def hold(
     case: BrokerCase, count: int, client: RemotingClient | None = None, **of: Any
 ) -> list[asyncio.Task[Any]]:
     """Pulls that wait at a topic with one message."""
-    if not case.server.topics.get("T"):
+    if not case.server.tables.topics.get("T"):
         await case.send()
         await case.dispatched(1)
-    before = len(case.server.holds)
+    before = len(case.server.sessions.holds)
     by = client or case.client
     pulls = [
         asyncio.ensure_future(by.invoke(case.server.address, waiting_pull(**of), TIMEOUT_MS)) for _ in range(count)
     ]
-    while len(case.server.holds) < before + count and not any(pull.done() for pull in pulls):
+    while len(case.server.sessions.holds) < before + count and not any(pull.done() for pull in pulls):
         await asyncio.sleep(0.001)
     return pulls
 
@@ -89,7 +89,7 @@ async def test_a_body_is_bounded_before_it_is_decoded(broker: BrokerCase, code: 
 
 
 @pytest.mark.asyncio
-async def test_a_body_that_is_too_long_is_refused_before_it_has_come(broker: BrokerCase) -> None:
+async def test_too_long_body_is_refused_before_it_is_received(broker: BrokerCase) -> None:
     await broker.send()
     header = GetMaxOffsetRequestHeader(topic="T", queue_id=0)
     frame = encode_command(RemotingCommand.request(header, bytes(15 << 20)))
@@ -118,7 +118,7 @@ async def test_a_body_that_is_too_long_is_refused_before_it_has_come(broker: Bro
      b'{"clientID":' + b"9" * 5000 + b"}", b'{"clientID":"\\ud800","producerDataSet":[{"groupName":"\\udfff"}]}'],
     ids=lambda body: repr(body[:6]),
 )  # fmt: skip
-async def test_a_body_that_is_no_json_of_its_kind_is_answered(broker: BrokerCase, body: bytes) -> None:
+async def test_malformed_json_body_is_answered_with_error(broker: BrokerCase, body: bytes) -> None:
     answer = await broker.ask(HeartbeatRequestHeader(), body)
     assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS)
     assert len(str(answer.remark)) < 1000
@@ -126,10 +126,14 @@ async def test_a_body_that_is_no_json_of_its_kind_is_answered(broker: BrokerCase
 
 
 @pytest.mark.asyncio
-async def test_a_held_pull_keeps_neither_body_nor_header(broker: BrokerCase) -> None:
+async def test_held_pull_retains_neither_body_nor_header(broker: BrokerCase) -> None:
     pulls = await hold(broker, 20, body=bytes(900_000))
-    assert broker.server.holds.size_bytes < 20 * 2000
-    held = [cell.cell_contents for one in broker.server.holds._held["T", 0] for cell in one.resume.__closure__ or ()]
+    assert broker.server.sessions.holds.size_bytes < 20 * 2000
+    held = [
+        cell.cell_contents
+        for one in broker.server.sessions.holds._held["T", 0]
+        for cell in one.resume.__closure__ or ()
+    ]
     requests = [one for one in held if isinstance(one, RemotingCommand)]
     assert [(len(one.body), one.ext_fields) for one in requests] == [(0, {})] * 20
     await give_up(pulls)
@@ -141,12 +145,12 @@ async def test_no_pull_is_held_for_longer_than_two_minutes(tmp_path: Path, start
     case = await start_broker(tmp_path, clock=clock)
     [pull] = await hold(case, 1, suspend_timeout_millis=1 << 62)
     clock.advance(long_polling.MAX_WAIT_MS)
-    case.server.holds.expire()
+    case.server.sessions.holds.expire()
     assert (await pull).code == ResponseCode.PULL_NOT_FOUND
 
 
 @pytest.mark.asyncio
-async def test_too_many_held_pulls_are_answered_early_those_of_the_largest_holder_first(
+async def test_held_pulls_above_limit_of_largest_holder_are_answered_early(
     start_broker: StartBroker,
 ) -> None:
     """A consumer of few queues waits on, beside somebody who wants all there is to have."""
@@ -159,7 +163,7 @@ async def test_too_many_held_pulls_are_answered_early_those_of_the_largest_holde
         early = [pull for pull in greedy if pull.done()]
     assert {pull.result().code for pull in early} == {ResponseCode.PULL_NOT_FOUND}
     assert not any(pull.done() for pull in modest)
-    assert len(case.server.holds) <= 40
+    assert len(case.server.sessions.holds) <= 40
     await case.send(body=b"second")
     assert {(await pull).code for pull in modest} == {ResponseCode.SUCCESS}
     await give_up(greedy)
@@ -171,19 +175,19 @@ async def test_held_pulls_are_bounded_in_bytes(broker: BrokerCase, monkeypatch: 
     pulls = await hold(broker, 30, subscription="||".join(f"t{number}" for number in range(500)))
     while not any(pull.done() for pull in pulls):
         await asyncio.sleep(0.001)
-    assert broker.server.holds.size_bytes <= 200_000
+    assert broker.server.sessions.holds.size_bytes <= 200_000
     await give_up(pulls)
 
 
 @pytest.mark.asyncio
-async def test_held_pulls_go_with_their_connection(broker: BrokerCase) -> None:
+async def test_closed_connection_drops_its_held_pulls(broker: BrokerCase) -> None:
     other = broker.another_client()
     pulls = await hold(broker, 10, client=other)
-    assert len(broker.server.holds) == 10
+    assert len(broker.server.sessions.holds) == 10
     await other.close()
-    while len(broker.server.holds):
+    while len(broker.server.sessions.holds):
         await asyncio.sleep(0.001)
-    assert (broker.server.holds.size_bytes, broker.server.holds._held) == (0, {})
+    assert (broker.server.sessions.holds.size_bytes, broker.server.sessions.holds._held) == (0, {})
     await give_up(pulls)
 
 
@@ -199,7 +203,7 @@ async def test_a_message_for_thousands_of_held_pulls_reaches_each_connection_soo
 
 
 @pytest.mark.asyncio
-async def test_questions_about_very_many_queues_let_others_in(broker: BrokerCase) -> None:
+async def test_request_about_many_queues_does_not_delay_other_requests(broker: BrokerCase) -> None:
     created = await broker.ask(
         CreateTopicRequestHeader(
             topic="wide", default_topic="TBW102", read_queue_nums=ALL_QUEUES, write_queue_nums=ALL_QUEUES, perm=6,
@@ -219,7 +223,7 @@ async def test_questions_about_very_many_queues_let_others_in(broker: BrokerCase
 @pytest.mark.asyncio
 async def test_topics_and_groups_that_strangers_create_are_bounded(tmp_path: Path, start_broker: StartBroker) -> None:
     case = await start_broker()
-    topics, groups = len(case.server.topics.table), len(case.server.groups.table)
+    topics, groups = len(case.server.tables.topics.table), len(case.server.tables.groups.table)
     case.server.config.broker = replace(
         case.server.config.broker, max_topics=topics + 5, max_subscription_groups=groups + 5
     )
@@ -234,7 +238,7 @@ async def test_topics_and_groups_that_strangers_create_are_bounded(tmp_path: Pat
 
 
 @pytest.mark.asyncio
-async def test_an_offset_is_of_a_queue_that_the_topic_has(broker: BrokerCase) -> None:
+async def test_commit_for_queue_outside_topic_is_refused(broker: BrokerCase) -> None:
     await broker.send()
     await broker.pull()
 
@@ -262,10 +266,10 @@ async def test_the_groups_of_a_connection_and_their_subscriptions_are_bounded(
     assert (await broker.heart_beat("Small", version=2)).code == ResponseCode.SUCCESS
     await other.close()
     await broker.client.close()
-    while broker.server.consumers.groups or broker.server.producers.groups:
+    while broker.server.sessions.consumers.groups or broker.server.sessions.producers.groups:
         await asyncio.sleep(0.001)
-    assert (broker.server.consumers._held_bytes, broker.server.consumers._members.count) == (0, 0)
-    assert broker.server.producers._members.count == 0
+    assert (broker.server.sessions.consumers._held_bytes, broker.server.sessions.consumers._members.count) == (0, 0)
+    assert broker.server.sessions.producers._members.count == 0
 
 
 def test_locks_statistics_and_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +302,7 @@ def test_locks_statistics_and_offsets_are_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.asyncio
-async def test_members_of_a_large_group_are_told_in_rounds_that_changes_share() -> None:
+async def test_changes_of_large_group_share_notifications_of_members() -> None:
     told: list[int] = []
 
     class Member:

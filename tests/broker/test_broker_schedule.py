@@ -5,7 +5,7 @@ import asyncio
 from gantrymq.broker.schedule import Schedule
 
 
-def test_it_stops_even_where_a_cancellation_is_swallowed() -> None:
+def test_schedule_stops_though_task_swallows_cancellation() -> None:
     async def scenario() -> None:
         begun, times = asyncio.Event(), []
 
@@ -24,5 +24,20 @@ def test_it_stops_even_where_a_cancellation_is_swallowed() -> None:
         await asyncio.wait_for(schedule.stop(), 60)
         await asyncio.sleep(0.01)
         assert times == [1]
+
+    asyncio.run(scenario())
+
+
+def test_task_with_shortened_interval_does_not_wait_for_old_one() -> None:
+    async def scenario() -> None:
+        interval_ms, ran = [3_600_000], asyncio.Event()
+        schedule = Schedule()
+        schedule.every("task", lambda: interval_ms[0], ran.set)
+        await asyncio.sleep(0)  # the task sleeps now
+        interval_ms[0] = 1
+        try:
+            await asyncio.wait_for(ran.wait(), 10)
+        finally:
+            await schedule.stop()
 
     asyncio.run(scenario())

@@ -36,7 +36,7 @@ async def timed(broker: BrokerCase, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_timer_message_is_delivered_when_the_clock_says_so(start_broker: StartBroker) -> None:
+async def test_timer_message_is_delivered_at_its_time(start_broker: StartBroker) -> None:
     clock = ManualClock(NOON_MS)
     broker = await start_broker(clock=clock)
     sent = await broker.send(properties={"TIMER_DELAY_SEC": "3600", "TAGS": "paid"})
@@ -74,7 +74,7 @@ async def test_a_message_that_is_sent_back_waits_for_its_delay_level_only(broker
     assert waiting.properties["ORIGIN_MESSAGE_ID"] == msg_id
 
 
-async def test_a_delay_level_comes_first(broker: BrokerCase) -> None:
+async def test_delay_level_takes_precedence_over_timer(broker: BrokerCase) -> None:
     await broker.send(properties={"DELAY": "18", "TIMER_DELAY_SEC": "9"})
     await broker.dispatched(1, "SCHEDULE_TOPIC_XXXX", 17)
     assert broker.server.store.max_offset_in_queue("rmq_sys_wheel_timer", 0) == 0
@@ -124,7 +124,7 @@ async def test_recalling_is_off_by_default_as_with_rocketmq(broker: BrokerCase) 
     assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
 
 
-async def test_a_restart_delivers_what_waited(tmp_path: Path, start_broker: StartBroker) -> None:
+async def test_restarted_broker_delivers_waiting_timers(tmp_path: Path, start_broker: StartBroker) -> None:
     clock = ManualClock(NOON_MS)
     broker = await start_broker(clock=clock)
     for seconds in (10, 20, 30):
@@ -145,17 +145,17 @@ async def test_a_restart_delivers_what_waited(tmp_path: Path, start_broker: Star
     assert [one.body for one in messages_of((await broker.pull()).body)] == [b"10", b"20", b"30"]
 
 
-async def test_a_broker_without_a_wheel_says_so(start_broker: StartBroker) -> None:
+async def test_timer_message_at_broker_without_wheel_is_refused(start_broker: StartBroker) -> None:
     broker = await start_broker(timer_wheel_enable=False)
     refused = await broker.send(properties={"TIMER_DELAY_SEC": "3"})
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert refused.remark == "accurate timer message is not enabled, timerWheelEnable is false"
     for code in (RequestCode.GET_TIMER_METRICS, RequestCode.GET_TIMER_CHECK_POINT):
         assert (await broker.ask(code)).code == ResponseCode.SYSTEM_ERROR
-    assert "rmq_sys_wheel_timer" not in broker.server.topics
+    assert "rmq_sys_wheel_timer" not in broker.server.tables.topics
 
 
-async def test_the_only_engine_is_the_wheel(broker: BrokerCase) -> None:
+async def test_switch_to_timer_engine_other_than_wheel_is_refused(broker: BrokerCase) -> None:
     from gantrymq.remoting.command import RemotingCommand
 
     async def switch(**fields: str) -> RemotingCommand:

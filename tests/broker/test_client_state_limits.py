@@ -44,7 +44,7 @@ from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("field", ["client_id", "producer", "type"])
-async def test_names_that_a_broker_keeps_of_its_clients_are_short(broker: BrokerCase, field: str) -> None:
+async def test_long_names_of_clients_are_refused(broker: BrokerCase, field: str) -> None:
     long = "x" * 513
     consumer = ConsumerData(group_name="G", consume_type=long if field == "type" else "CONSUME_PASSIVELY")
     body = HeartbeatData(
@@ -58,15 +58,15 @@ async def test_names_that_a_broker_keeps_of_its_clients_are_short(broker: Broker
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("group", "client_id"), [("G" * 513, "c"), ("G", "c" * 513)])
-async def test_names_of_locks_are_short(broker: BrokerCase, group: str, client_id: str) -> None:
+async def test_long_names_of_locks_are_refused(broker: BrokerCase, group: str, client_id: str) -> None:
     queue = MessageQueue("T", "broker-a", 0)
     asked = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=[queue])
     answer = await broker.ask(int(RequestCode.LOCK_BATCH_MQ), asked)
     assert (answer.code, "513 characters" in str(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)
-    assert not broker.server.locks._groups
+    assert not broker.server.sessions.locks._groups
 
 
-def test_no_queue_with_a_long_name_is_locked() -> None:
+def test_lock_of_queue_with_long_name_is_refused() -> None:
     locks, queue = RebalanceLockManager(), MessageQueue("T", "b", 0)
     long = [MessageQueue("T" * 513, "b", 0), MessageQueue("T", "b" * 513, 0)]
     assert locks.lock("G", [*long, queue], "c", 0) == [queue]
@@ -83,7 +83,7 @@ def close(line: Any, reason: str) -> None:
     line.closed = reason
 
 
-def test_when_all_have_too_many_members_the_connection_with_the_most_has_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_above_total_limit_close_connection_with_most_members(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients_module, "MAX_MEMBERS", 10)
     manager = ProducerManager(cast(Any, close))
     greedy, modest, late = lines = [cast(Any, Line()) for _ in range(3)]
@@ -101,7 +101,7 @@ def test_when_all_have_too_many_members_the_connection_with_the_most_has_to_go(m
     assert not late.closed
 
 
-def test_when_subscriptions_take_too_much_the_group_with_the_most_has_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscriptions_above_total_limit_close_largest_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers_module, "MAX_SUBSCRIPTION_BYTES", 20_000)
     manager = ConsumerManager(close=cast(Any, close))
     greedy, modest = cast(Any, Line()), cast(Any, Line())
@@ -125,7 +125,7 @@ def test_when_subscriptions_take_too_much_the_group_with_the_most_has_to_go(monk
 
 
 @pytest.mark.asyncio
-async def test_many_groups_that_change_at_once_are_told_in_slices_and_once() -> None:
+async def test_simultaneous_changes_of_many_groups_are_announced_once_in_slices() -> None:
     """60 connections in 1,000 groups: one heart-beat that changes them all is no 60,000 notices at a stroke."""
     told: list[int] = []
 
@@ -154,7 +154,7 @@ async def test_a_request_passed_on_to_a_client_is_not_kept_until_its_answer(brok
     silent = await asyncio.open_connection("127.0.0.1", broker.server.port)
     body = HeartbeatData(client_id="silent", consumer_data_set=[ConsumerData(group_name="G")]).encode()
     silent[1].write(encode_command(RemotingCommand.request(HeartbeatRequestHeader(), body)))
-    while broker.server.consumers.group("G") is None:
+    while broker.server.sessions.consumers.group("G") is None:
         await asyncio.sleep(0.001)
     asked = GetConsumerRunningInfoRequestHeader(consumer_group="G", client_id="silent", jstack_enable=False)
     question = asyncio.ensure_future(broker.ask(asked, bytes(1_000_000)))
@@ -175,24 +175,30 @@ async def test_a_held_pull_does_not_keep_its_remark(broker: BrokerCase) -> None:
     await broker.send()
     await broker.dispatched(1)
     waiting = asyncio.ensure_future(broker.client.invoke(broker.server.address, pull, TIMEOUT_MS))
-    while not len(broker.server.holds):
+    while not len(broker.server.sessions.holds):
         await asyncio.sleep(0.001)
-    held = [cell.cell_contents for one in broker.server.holds._held["T", 0] for cell in one.resume.__closure__ or ()]
+    held = [
+        cell.cell_contents
+        for one in broker.server.sessions.holds._held["T", 0]
+        for cell in one.resume.__closure__ or ()
+    ]
     assert [one.remark for one in held if isinstance(one, RemotingCommand)] == [None]
     await give_up([waiting])
 
 
 @pytest.mark.asyncio
-async def test_the_expression_types_of_pulls_count(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expression_types_of_held_pulls_count_towards_limit(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(consumers_module, "MAX_SUBSCRIPTION_BYTES", 100_000)
     await broker.send()
     for number in range(10):
         await broker.pull(consumer_group=f"G{number}", expression_type="x" * 10_000)
-    assert broker.server.consumers._pulling_bytes <= 50_000
+    assert broker.server.sessions.consumers._pulling_bytes <= 50_000
 
 
 @pytest.mark.asyncio
-async def test_a_batch_whose_messages_are_looked_at_one_by_one_is_bounded(broker: BrokerCase) -> None:
+async def test_messages_of_batch_processed_one_by_one_are_limited(broker: BrokerCase) -> None:
     async def send(count: int, topic: str) -> int:
         body = encode_batch([BatchedMessage(0, b"x", b"")] * count)
         header = SendMessageRequestHeaderV2(
@@ -206,7 +212,7 @@ async def test_a_batch_whose_messages_are_looked_at_one_by_one_is_bounded(broker
     assert await send(5000, "short") == ResponseCode.SUCCESS
 
 
-def test_offsets_that_are_refused_leave_nothing_and_copies_and_resets_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_offsets_leave_no_state_and_resets_count_towards_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_module, "MAX_ENTRIES", 12)
     offsets = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
     for number in range(4):
@@ -232,7 +238,7 @@ def test_offsets_that_are_refused_leave_nothing_and_copies_and_resets_count(monk
         kept.commit("J", "T", 0, 7)
 
 
-def test_resets_of_groups_that_are_gone_at_topics_that_are_gone_are_forgotten() -> None:
+def test_resets_of_deleted_groups_and_topics_are_dropped() -> None:
     offsets = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
     for group in ("here", "gone"):
         for topic in ("kept", "deleted"):
@@ -271,12 +277,12 @@ def test_the_number_of_forbidden_topics_is_limited(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.asyncio
-async def test_a_list_of_very_many_producers_lets_others_in(broker: BrokerCase) -> None:
+async def test_list_of_many_producers_does_not_delay_other_requests(broker: BrokerCase) -> None:
     await broker.send()
     for number in range(10):
         line = cast(Any, Line())
         for group in range(1000):
-            broker.server.producers.register(f"P{group}", ClientChannel(line, f"c{number}", 0, 0, 0))
+            broker.server.sessions.producers.register(f"P{group}", ClientChannel(line, f"c{number}", 0, 0, 0))
     long = asyncio.ensure_future(broker.ask(GetAllProducerInfoRequestHeader()))
     answered = 0
     while not long.done():
@@ -286,7 +292,7 @@ async def test_a_list_of_very_many_producers_lets_others_in(broker: BrokerCase) 
     assert (await long).body.count(b'"clientId"') == 10_000
 
 
-def test_offsets_are_found_by_topic_and_by_group_whatever_names_look_alike() -> None:
+def test_offsets_of_similar_names_are_told_apart() -> None:
     offsets = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
     for topic, group in (("T", "G"), ("T", "xG"), ("Tx", "G"), ("xT", "Gx")):
         offsets.commit(group, topic, 0, 7)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @JUMPS
-async def test_a_name_server_keeps_its_brokers(start_namesrv: StartNamesrv, jump_ms: int) -> None:
+async def test_clock_jump_does_not_expire_brokers_at_name_server(start_namesrv: StartNamesrv, jump_ms: int) -> None:
     clock, client = JumpingClock(), RemotingClient()
     namesrv = await start_namesrv(clock=clock)
     header = RegisterBrokerRequestHeader(
@@ -47,9 +47,7 @@ async def test_a_name_server_keeps_its_brokers(start_namesrv: StartNamesrv, jump
 
 
 @JUMPS
-async def test_a_broker_keeps_clients_and_locks_and_lets_them_go_in_time(
-    start_broker: StartBroker, jump_ms: int
-) -> None:
+async def test_clock_jump_does_not_change_expiry_of_clients_and_locks(start_broker: StartBroker, jump_ms: int) -> None:
     clock = JumpingClock()
     broker = await start_broker(clock=clock)
     await broker.send()
@@ -65,41 +63,41 @@ async def test_a_broker_keeps_clients_and_locks_and_lets_them_go_in_time(
 
     assert await lock("one") == queues
     clock.jump(jump_ms)
-    broker.server._expire_clients()
+    broker.server._periodic.expire_clients()
     assert await lock("another") == []
-    assert broker.server.consumers.group("G") is not None
-    assert broker.server.consumers.find_subscription("without_heart_beats", "T") is not None
-    assert "P" in broker.server.producers.groups
+    assert broker.server.sessions.consumers.group("G") is not None
+    assert broker.server.sessions.consumers.find_subscription("without_heart_beats", "T") is not None
+    assert "P" in broker.server.sessions.producers.groups
     clock.wait(60_001)
-    broker.server._expire_clients()
+    broker.server._periodic.expire_clients()
     assert await lock("another") == queues
     clock.wait(60_000)
-    broker.server.producers.expire(int(clock.monotonic_s() * 1000))
-    assert "P" not in broker.server.producers.groups
+    broker.server.sessions.producers.expire(int(clock.monotonic_s() * 1000))
+    assert "P" not in broker.server.sessions.producers.groups
     clock.wait(600_000)
-    broker.server._expire_clients()
-    assert broker.server.consumers.find_subscription("without_heart_beats", "T") is None
+    broker.server._periodic.expire_clients()
+    assert broker.server.sessions.consumers.find_subscription("without_heart_beats", "T") is None
 
 
 @JUMPS
-async def test_a_held_pull_waits_as_long_as_it_asked(start_broker: StartBroker, jump_ms: int) -> None:
+async def test_clock_jump_does_not_change_wait_of_held_pull(start_broker: StartBroker, jump_ms: int) -> None:
     clock = JumpingClock()
     broker = await start_broker(clock=clock)
     await broker.send()
     await broker.dispatched(1)
     flags = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
     pull = asyncio.ensure_future(broker.pull(offset=1, sys_flag=flags, suspend_timeout_millis=20_000))
-    while not len(broker.server.holds):
+    while not len(broker.server.sessions.holds):
         await asyncio.sleep(0.001)
     clock.jump(jump_ms)
-    broker.server.holds.expire()
-    assert len(broker.server.holds) == 1
+    broker.server.sessions.holds.expire()
+    assert len(broker.server.sessions.holds) == 1
     clock.wait(20_000)
-    broker.server.holds.expire()
+    broker.server.sessions.holds.expire()
     assert (await pull).code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_retention_and_the_saving_of_offsets_go_on_after_the_clock_was_set_back(
+async def test_clock_set_back_does_not_stop_retention_and_saving_of_offsets(
     start_broker: StartBroker,
 ) -> None:
     clock = JumpingClock()

@@ -1,4 +1,4 @@
-"""docs/compatibility: every request code and attribute of RocketMQ 5.5.0 is there, and is answered as the page says."""
+"""docs/compatibility: every request code and attribute of RocketMQ 5.5.1 is there, and is answered as the page says."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, GetTopicCo
 
 pytestmark = pytest.mark.asyncio
 ROOT = Path(__file__).parents[2]
-NAMES: dict[str, Any] = json.loads((ROOT / "tests/compatibility/rocketmq-5.5.0.json").read_text())
+NAMES: dict[str, Any] = json.loads((ROOT / "tests/compatibility/rocketmq-5.5.1.json").read_text())
 _HERE = re.compile(r"(works|accepted without effect|refused: ([A-Z_]+)(?: `([^`]*)`)?)(?:[:;,. ]|$)")
+_NUMBERED = re.compile(r"\b([A-Z][A-Z0-9_]+) (\d+)\b")
 _CLIENT_CODE = re.compile(r"\.register\([^()]*RequestCode\.(\w+)")
 
 
@@ -63,7 +64,22 @@ def here(cell: str) -> Here:
     return Here(kind, int(ResponseCode[found[2]]) if found[2] else 0, found[3])
 
 
-CODES = [(name, int(number), asked, here(said)) for name, number, asked, said in rows("request-codes.md")]
+def codes() -> Iterator[tuple[str, int, str, Here]]:
+    """The name, number, program and status of each code: those of the table, and those of the lists.
+
+    An item of a list is "**program**, status: NAME NUMBER, …", or "NAME NUMBER, **program**, status: difference".
+    """
+    for name, number, asked, said in rows("request-codes.md"):
+        yield name, int(number), asked, here(said)
+    text = (ROOT / "docs" / "compatibility" / "request-codes.md").read_text().partition("\n## ")[2]
+    for item in re.findall(r"^- (.*\n(?:  .*\n)*)", text, re.MULTILINE):
+        before, asked, after = " ".join(item.split()).split("**")
+        status = after.removeprefix(", ")
+        for name, number in _NUMBERED.findall(before or after):
+            yield name, int(number), asked, here(status)
+
+
+CODES = list(codes())
 REFUSALS = {(said.code, said.remark) for _, _, _, said in CODES if said.kind == "refused"}
 ATTRIBUTES = [
     (name.strip("`"), value, here(said))
@@ -166,7 +182,7 @@ async def test_attributes_of_rocketmqs_files_that_are_not_acted_on_are_a_warning
     groups = {"G": {"groupName": "G", "attributes": {"lite.bind.topic": "T0"}}}
     (config / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": groups}))
     with capture_logs() as lines:
-        async with BrokerCase(tmp_path / "store"):
+        async with BrokerCase(tmp_path / "store", accept_without_effect="cleanup.policy"):
             pass
     said = [(line["event"], line["attribute"], line["count"], line["of"]) for line in lines if "attribute" in line]
     assert said == [

@@ -66,7 +66,7 @@ def test_the_offset_to_commit_is_that_of_the_first_message_not_acknowledged(case
     assert [case.ack(2), case.ack(4), case.ack(4), case.ack(3)] == [3, 3, 3, 5]
 
 
-def test_an_acknowledgement_of_something_else_commits_nothing(case: OrderCase) -> None:
+def test_acknowledgement_of_unknown_offset_commits_nothing(case: OrderCase) -> None:
     case.pop(2, 3, 4)
     assert case.ack(99) == ILLEGAL
     assert case.ack(3, NOW + 1) == NOTHING_TO_COMMIT
@@ -137,7 +137,7 @@ def test_a_visible_time_of_an_old_pop_or_of_another_message_is_ignored(case: Ord
     assert case.lock_free_ms() == LONG_MAX
 
 
-def test_64_messages_are_acknowledged_and_no_more_are_recorded(case: OrderCase) -> None:
+def test_ordered_pop_records_at_most_64_messages(case: OrderCase) -> None:
     case.pop(*range(100, 100 + MAX_OFFSETS))
     assert {case.ack(offset) for offset in range(101, 164)} == {100}
     assert case.is_blocked()
@@ -168,7 +168,7 @@ def test_unused_order_info_is_dropped(case: OrderCase) -> None:
     assert (len(case.table), case.table.edits > edits) == (0, True)
 
 
-# What Java's encode(true) printed after the calls of test_the_file_is_javas, with its time replaced by NOW.
+# What Java's encode(true) printed after the calls of the test below, with its time replaced by NOW.
 JAVA_FILE = """{
 	"orderInfoCount":1,
 	"orderedConsumptionLevel":"QUEUE",
@@ -205,7 +205,7 @@ def content(table: ConsumerOrderInfo) -> dict[str, Any]:
     return table.snapshot()()
 
 
-def test_the_file_is_javas(case: OrderCase) -> None:
+def test_order_info_file_equals_that_of_java(case: OrderCase) -> None:
     case.pop(1, 2, 3)
     case.pop(2, 3, 4, attempt="a1")
     case.pop(2, 3, 17, 16, 32, 1 << 40, attempt="a2")
@@ -237,11 +237,11 @@ def test_an_empty_entry_blocks_nothing(case: OrderCase, entry: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["[]", '{"T@G":[]}', '{"T@G":{"x":{}}}', '{"T@G":{0:{"o":"x"}}}'])
-def test_another_shape_is_refused(case: OrderCase, table: str) -> None:
+def test_order_info_of_other_shape_is_refused(case: OrderCase, table: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         case.table.load(parse_config(f'{{"table":{table}}}'.encode()))
 
 
-def test_an_entry_of_more_messages_than_bits_is_refused(case: OrderCase) -> None:
+def test_entry_with_more_than_64_messages_is_refused(case: OrderCase) -> None:
     with pytest.raises(msgspec.ValidationError, match="more than 64"):
         case.table.load({"table": {"T@G": {"0": {"o": list(range(65))}}}})

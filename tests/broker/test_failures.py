@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from broker_cases import BrokerCase, StartBroker, messages_of
 
-from gantrymq.broker import server
+from gantrymq.broker import new_topics
 from gantrymq.broker.reads.message_puller import MessagePuller
 from gantrymq.broker.sessions.consumers import ConsumerManager, build_subscription
 from gantrymq.broker.sessions.producers import ClientChannel
@@ -38,7 +38,7 @@ def held_back(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> asyncio.Ev
         return 0
 
     monkeypatch.setattr(broker.server.outer, "register", hangs)
-    monkeypatch.setattr(server, "_ANNOUNCED_S", 60.0)
+    monkeypatch.setattr(new_topics, "_ANNOUNCED_S", 60.0)
     return announced
 
 
@@ -47,7 +47,7 @@ def too_many_files(*_: object, **__: object) -> Any:
 
 
 @pytest.mark.asyncio
-async def test_sends_go_on_after_a_file_of_the_log_could_not_be_made(
+async def test_sends_continue_after_log_file_creation_failed(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.send()
@@ -60,7 +60,7 @@ async def test_sends_go_on_after_a_file_of_the_log_could_not_be_made(
 
 
 @pytest.mark.asyncio
-async def test_sends_go_on_after_what_nobody_expected(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sends_continue_after_unexpected_exception(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.send()
     with monkeypatch.context() as patch:
         patch.setattr(broker.server.store, "append", lambda groups: 1 / 0)
@@ -70,7 +70,7 @@ async def test_sends_go_on_after_what_nobody_expected(broker: BrokerCase, monkey
 
 
 @pytest.mark.asyncio
-async def test_an_answer_that_cannot_be_given_keeps_nobody_else_from_his(broker: BrokerCase) -> None:
+async def test_exception_in_callback_of_one_put_does_not_stop_the_next(broker: BrokerCase) -> None:
     told: list[int] = []
 
     def fails(result: PutMessageResult | None, busy: str | None) -> None:
@@ -85,7 +85,7 @@ async def test_an_answer_that_cannot_be_given_keeps_nobody_else_from_his(broker:
 
 
 @pytest.mark.asyncio
-async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_others(
+async def test_failing_woken_pull_is_answered_and_others_too(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.send()
@@ -95,7 +95,7 @@ async def test_a_pull_that_fails_when_it_is_woken_is_answered_and_so_are_the_oth
         asyncio.create_task(broker.pull(offset=1, sys_flag=WAITING, suspend_timeout_millis=20_000)) for _ in range(3)
     ]
     key = ("T", 0)
-    while len(broker.server.holds._held.get(key, ())) < len(pulls):
+    while len(broker.server.sessions.holds._held.get(key, ())) < len(pulls):
         await asyncio.sleep(0.001)
     pull, asked = MessagePuller.pull, []
 
@@ -123,7 +123,7 @@ async def test_while_a_new_topic_is_being_announced_sends_to_others_are_answered
     await broker.send("old")
     announced = held_back(broker, monkeypatch)
     new = asyncio.create_task(broker.send("new"))
-    while "new" not in broker.server.topics:
+    while "new" not in broker.server.tables.topics:
         await asyncio.sleep(0)
     try:
         assert (await asyncio.wait_for(broker.send("old"), 10)).code == ResponseCode.SUCCESS
@@ -144,7 +144,7 @@ async def test_while_a_changed_topic_is_being_announced_sends_to_it_are_answered
         topic_filter_type="SINGLE_TAG",
     )  # fmt: skip
     change = asyncio.create_task(broker.ask(wider))
-    while (topic := broker.server.topics.get("old")) is None or topic.write_queue_nums != 8:
+    while (topic := broker.server.tables.topics.get("old")) is None or topic.write_queue_nums != 8:
         await asyncio.sleep(0)
     try:
         assert (await asyncio.wait_for(broker.send("old"), 10)).code == ResponseCode.SUCCESS
@@ -155,14 +155,14 @@ async def test_while_a_changed_topic_is_being_announced_sends_to_it_are_answered
 
 
 @pytest.mark.asyncio
-async def test_who_makes_a_topic_is_answered_before_he_gives_up_a_name_server_that_hangs(
+async def test_send_that_creates_topic_is_answered_despite_hanging_name_server(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announced = held_back(broker, monkeypatch)
-    monkeypatch.setattr(server, "_ANNOUNCED_S", 0.01)
+    monkeypatch.setattr(new_topics, "_ANNOUNCED_S", 0.01)
     try:
         assert (await asyncio.wait_for(broker.send("new"), 10)).code == ResponseCode.SUCCESS
-        monkeypatch.setattr(server, "_ANNOUNCED_S", 60.0)  # it was waited for once
+        monkeypatch.setattr(new_topics, "_ANNOUNCED_S", 60.0)  # it was waited for once
         assert (await asyncio.wait_for(broker.send("new"), 10)).code == ResponseCode.SUCCESS
     finally:
         announced.set()
@@ -191,7 +191,7 @@ class Connection:
     address = "127.0.0.1:1"
 
 
-def test_who_gave_up_a_topic_is_not_listed_for_it() -> None:
+def test_client_that_unsubscribed_is_not_listed_for_topic() -> None:
     manager = ConsumerManager()
     connection: Any = Connection()
 
@@ -217,20 +217,20 @@ def test_who_gave_up_a_topic_is_not_listed_for_it() -> None:
 async def test_a_lifted_prohibition_stays_lifted_after_a_restart(tmp_path: Path, start_broker: StartBroker) -> None:
     for forbidden in (True, False):
         case = await start_broker()
-        case.server.groups.set_forbidden("later", "T", 2, forbidden=forbidden)
+        case.server.tables.groups.set_forbidden("later", "T", 2, forbidden=forbidden)
         await case.stop()
         kept = json.loads((tmp_path / "store" / "config" / "subscriptionGroup.json").read_bytes())
         assert bool(kept["forbiddenTable"]) is forbidden
 
 
 @pytest.mark.asyncio
-async def test_a_table_that_cannot_be_saved_holds_up_neither_the_others_nor_the_end(
+async def test_unsaveable_table_delays_neither_other_tables_nor_shutdown(
     tmp_path: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = await start_broker()
-    case.server.groups.set_forbidden("G", "T", 2, forbidden=True)
-    case.server.offsets.commit("G", "T", 0, 1)
-    monkeypatch.setattr(case.server.groups, "snapshot", lambda: 1 / 0)
+    case.server.tables.groups.set_forbidden("G", "T", 2, forbidden=True)
+    case.server.tables.offsets.commit("G", "T", 0, 1)
+    monkeypatch.setattr(case.server.tables.groups, "snapshot", lambda: 1 / 0)
     await case.stop()
     kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
     assert kept["offsetTable"] == {"T@G": {"0": 1}}
@@ -239,7 +239,7 @@ async def test_a_table_that_cannot_be_saved_holds_up_neither_the_others_nor_the_
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("text", [b'{"topicConfigTable":[]}', b'{"topicConfigTable":{}', b"\xff"])
-async def test_an_older_backup_does_not_take_the_place_of_a_table_that_cannot_be_read(
+async def test_unreadable_table_is_not_replaced_by_its_backup(
     tmp_path: Path, start_broker: StartBroker, text: bytes
 ) -> None:
     """Somebody may have edited it, and the next save would be the end of that."""
@@ -256,7 +256,7 @@ async def test_an_older_backup_does_not_take_the_place_of_a_table_that_cannot_be
     for blank in (b"", b" \n", bytes(4096)):
         path.write_bytes(blank)
         case = await start_broker()
-        assert case.server.topics.get("kept") is not None
+        assert case.server.tables.topics.get("kept") is not None
         await case.stop()
         path.unlink()
         path.with_name("topics.json.bak").write_bytes(good)
@@ -272,15 +272,13 @@ async def test_a_table_that_was_edited_by_hand_is_read_as_fastjson_reads_it(
     {'topicConfigTable': {"mine": {"topicName": "mine", /* four */ "readQueueNums": 4, "writeQueueNums": "4",},},}"""
     path.write_text(edited, "utf-8")
     case = await start_broker()
-    found = case.server.topics.get("mine")
+    found = case.server.tables.topics.get("mine")
     assert found is not None
     assert (found.read_queue_nums, found.write_queue_nums) == (4, 4)
 
 
 @pytest.mark.asyncio
-async def test_a_broker_does_not_begin_without_a_table_that_it_cannot_read(
-    tmp_path: Path, start_broker: StartBroker
-) -> None:
+async def test_broker_with_unreadable_table_does_not_start(tmp_path: Path, start_broker: StartBroker) -> None:
     config = tmp_path / "store" / "config"
     config.mkdir(parents=True)
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
@@ -308,7 +306,7 @@ async def test_a_table_that_may_not_be_read_is_not_called_damaged(
 
 
 @pytest.mark.asyncio
-async def test_where_the_route_cannot_be_asked_for_nothing_is_left_behind(
+async def test_start_without_reachable_name_server_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
@@ -330,14 +328,14 @@ async def test_where_the_route_cannot_be_asked_for_nothing_is_left_behind(
 
 
 @pytest.mark.asyncio
-async def test_a_group_ahead_of_its_queue_gets_the_next_message(tmp_path: Path, start_broker: StartBroker) -> None:
+async def test_group_with_offset_beyond_queue_end_gets_next_message(tmp_path: Path, start_broker: StartBroker) -> None:
     """As after a power cut that took the end of the log: RocketMQ's consumer passes over what comes until it pulls."""
     case = await start_broker()
     await case.send()
-    case.server.offsets.commit("G", "T", 0, 5)
+    case.server.tables.offsets.commit("G", "T", 0, 5)
     await case.stop()
     case = await start_broker()
-    assert case.server.offsets.query("G", "T", 0) == 1
+    assert case.server.tables.offsets.query("G", "T", 0) == 1
     for _ in range(2):
         await case.send()
     await case.dispatched(3)
@@ -346,7 +344,7 @@ async def test_a_group_ahead_of_its_queue_gets_the_next_message(tmp_path: Path, 
     assert (await case.ask(commit)).code == ResponseCode.SUCCESS  # of a member that was connected before
     moved = await case.pull(offset=5)
     assert (moved.code, moved.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
-    assert case.server.offsets.query("G", "T", 0) == 1
+    assert case.server.tables.offsets.query("G", "T", 0) == 1
     await case.stop()
     kept = fastjson.loads((tmp_path / "store" / "config" / "consumerOffset.json").read_text())
     assert kept["offsetTable"] == {"T@G": {"0": 1}}

@@ -28,7 +28,7 @@ def listening(port: int = 0) -> Iterator[int]:
 
 
 @pytest.mark.asyncio
-async def test_both_ports_answer_and_end_together(start_broker: StartBroker) -> None:
+async def test_both_ports_answer_and_close_together(start_broker: StartBroker) -> None:
     case = await start_broker(listen_port=fixed_port())
     assert [await ask(case, case.server.port - below) for below in (0, 2)] == [ResponseCode.SUCCESS] * 2
     await case.stop()
@@ -38,13 +38,13 @@ async def test_both_ports_answer_and_end_together(start_broker: StartBroker) -> 
 
 
 @pytest.mark.asyncio
-async def test_the_port_that_is_shown_is_the_one_it_listens_on(broker: BrokerCase) -> None:
+async def test_displayed_port_is_the_listening_port(broker: BrokerCase) -> None:
     shown = (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode().splitlines()
     assert f"listenPort={broker.server.port}" in shown
 
 
 @pytest.mark.asyncio
-async def test_a_second_life_has_both_again(tmp_path: Path, start_broker: StartBroker) -> None:
+async def test_restarted_broker_has_both_ports(tmp_path: Path, start_broker: StartBroker) -> None:
     first = await start_broker(tmp_path / "first", listen_port=fixed_port())
     await ask(first, first.server.port - 2)  # its connection lingers on
     await first.stop()
@@ -53,7 +53,7 @@ async def test_a_second_life_has_both_again(tmp_path: Path, start_broker: StartB
 
 
 @pytest.mark.asyncio
-async def test_a_broker_whose_second_port_is_taken_says_so_and_starts(start_broker: StartBroker) -> None:
+async def test_broker_with_used_second_port_logs_it_and_starts(start_broker: StartBroker) -> None:
     with ReservedPorts("127.0.0.1", 0) as free:
         assert free.vip is not None
         free.vip.listen()
@@ -66,7 +66,7 @@ async def test_a_broker_whose_second_port_is_taken_says_so_and_starts(start_brok
     assert warnings == ["no VIP channel: its port is taken"]
 
 
-def test_a_free_port_has_room_below_it_that_nobody_reserved() -> None:
+def test_free_port_has_free_second_port_below_it() -> None:
     reserved = [ReservedPorts("127.0.0.1", 0) for _ in range(50)]
     ports = [port for one in reserved for port in (one.port, one.port - 2)]
     try:
@@ -77,13 +77,13 @@ def test_a_free_port_has_room_below_it_that_nobody_reserved() -> None:
             one.__exit__(None, None, None)
 
 
-def test_the_broker_s_own_port_must_be_had() -> None:
+def test_broker_with_used_port_does_not_start() -> None:
     with listening() as taken, pytest.raises(RemotingError, match=f"cannot listen on 127.0.0.1:{taken}"):
         ReservedPorts("127.0.0.1", taken)
 
 
 @pytest.mark.asyncio
-async def test_nobody_is_answered_before_the_kernels_are_loaded(
+async def test_first_request_is_answered_after_kernels_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a checkout that has changed they take half a minute to compile, and a client gives up after three seconds."""

@@ -48,7 +48,7 @@ def reached(manager: ProducerManager) -> object:
     return client.channel
 
 
-def test_nothing_is_left_of_locks_that_are_gone() -> None:
+def test_expired_locks_are_removed() -> None:
     locks, queue = RebalanceLockManager(), MessageQueue("T", "broker-a", 0)
     assert locks.lock("asks for nothing", [], "c1", 0) == []
     assert locks.lock("lets go", [queue], "c1", 0) == [queue]
@@ -64,7 +64,7 @@ def test_nothing_is_left_of_locks_that_are_gone() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_fingerprint_goes_with_its_group(broker: BrokerCase) -> None:
+async def test_closed_group_drops_its_fingerprint(broker: BrokerCase) -> None:
     """Heart-beats of the second form: the broker says whether the group subscribes to something else than before."""
 
     async def is_other(fingerprint: int, group: str = "G", **of: Any) -> bool:

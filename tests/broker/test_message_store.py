@@ -19,17 +19,17 @@ from gantrymq.model.java import string_hash
 from gantrymq.model.message import Message
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.headers.topic import DeleteTopicRequestHeader
-from gantrymq.store import message_store
+from gantrymq.store import deletions
 from gantrymq.store.message_store import MessageStore
 from gated_file_system import GatedFileSystem
 from store_cases import BARE, GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, open_store
 
 
-def test_no_queue_goes_while_what_was_put_is_not_in_it() -> None:
+def test_deletion_of_queue_waits_for_dispatch_of_its_messages() -> None:
     """Else it would come back with its old units, and the next message would be given an offset that is taken."""
     fs = GatedFileSystem("write_at", "consumequeue")
     opened = MessageStore.open(ROOT, BARE, given=GEOMETRY_KEYS, fs=fs, housekeeping=False)
-    with opened as store, mock.patch.object(message_store, "_CATCH_UP_S", 0.05):
+    with opened as store, mock.patch.object(deletions, "_CATCH_UP_S", 0.05):
         with fs.shut():
             store.put(Message("orders", b"x"))
             with pytest.raises(StoreBehindError, match="try again"):
@@ -91,7 +91,7 @@ def pulled(store: MessageStore) -> list[bytes]:
 
 
 @pytest.mark.parametrize("has_ext", [True, False])
-def test_messages_whose_extended_units_are_not_read_are_asked_themselves(tmp_path: Path, has_ext: bool) -> None:
+def test_unreadable_extended_unit_filters_by_message_itself(tmp_path: Path, has_ext: bool) -> None:
     """Their units have addresses of those, which are no tag's hash; a consumer looks at the tags of what it gets."""
     extended = replace(BARE, enable_consume_queue_ext=True)
     with open_store(path=tmp_path, config=extended) as store:
@@ -104,9 +104,7 @@ def test_messages_whose_extended_units_are_not_read_are_asked_themselves(tmp_pat
         assert store.lookup.has_match("orders", 0, 1, 2, wanted) is not has_ext
 
 
-def test_a_pull_finds_what_stands_in_front_of_an_unreadable_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pull_returns_messages_before_unreadable_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil = break_reads(monkeypatch)
     with MessageStore.open(tmp_path, BARE) as store:
         for number in range(30):
@@ -139,9 +137,7 @@ async def test_recovery_logs_the_bytes_that_it_cuts(tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.asyncio
-async def test_the_queues_of_a_deleted_topic_are_a_line_of_the_log(
-    broker: BrokerCase, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_deletion_of_queues_is_logged(broker: BrokerCase, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(6):
         await broker.send(queue_id=number % 2)
     assert (await broker.ask(DeleteTopicRequestHeader(topic="T"))).code == ResponseCode.SUCCESS

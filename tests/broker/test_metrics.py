@@ -14,12 +14,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gantrymq.broker.metrics import catalog
 from gantrymq.broker.metrics.recorder import message_type
+from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, RemotingError
 from gantrymq.metrics.instruments import Kind
+from gantrymq.model.flags import TRANSACTION_ROLLBACK
+from gantrymq.model.message import parse_message_id
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
 from gantrymq.remoting.headers.pull import ViewMessageRequestHeader
-from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
+from gantrymq.remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
+    SendMessageResponseHeader,
+)
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 
 pytestmark = pytest.mark.asyncio
@@ -87,7 +94,7 @@ async def test_exported_metrics_are_in_the_catalog(start_broker: StartBroker) ->
     assert {one.prometheus_name for one in plain} <= found.names
 
 
-async def test_deleted_topics_leave(start_broker: StartBroker) -> None:
+async def test_deleted_topics_leave_no_series(start_broker: StartBroker) -> None:
     case = await start_broker(**PROM)
     await case.ask(
         CreateTopicRequestHeader(
@@ -131,7 +138,7 @@ async def test_an_answer_to_a_query_has_no_label_for_long_polling(start_broker: 
     assert labels == {"success": None, "system_error": "false"}
 
 
-async def test_switches_and_limits(start_broker: StartBroker) -> None:
+async def test_metrics_settings_switch_and_limit_series(start_broker: StartBroker) -> None:
     case = await start_broker(
         **PROM, metrics_cardinality_limit=2, enable_message_store_metrics=False, enable_remoting_metrics=False
     )
@@ -151,9 +158,7 @@ async def test_two_brokers_of_a_process_count_apart(start_broker: StartBroker, t
     assert (await scrape(second)).value("rocketmq_broker_permission", node_id="broker-b") == 6
 
 
-async def test_a_taken_port_ends_the_start_before_the_store_is_touched(
-    start_broker: StartBroker, tmp_path: Path
-) -> None:
+async def test_used_metrics_port_fails_start_before_store_is_opened(start_broker: StartBroker, tmp_path: Path) -> None:
     first = await start_broker(**PROM)
     port = int(first.server.metrics.address.rpartition(":")[2])
     case = BrokerCase(tmp_path / "second", metrics_exporter_type="PROM", metrics_prom_exporter_port=port)
@@ -185,5 +190,43 @@ async def test_a_missing_package_is_named(kind: str, tmp_path: Path, monkeypatch
         ("TRAN_MSG\x01false\x02", "normal"),
     ],
 )
-async def test_the_type_of_a_message(properties: str | None, kind: str) -> None:
+async def test_message_type_label_follows_properties(properties: str | None, kind: str) -> None:
     assert message_type(properties) == kind
+
+
+async def test_no_series_of_a_deleted_topic_is_left(start_broker: StartBroker) -> None:
+    """Its timers fall due after the deletion, and its half message is rolled back; neither counts below 0."""
+    clock = ManualClock(1_700_000_000_000)
+    case = await start_broker(**PROM, clock=clock, timer_precision_ms=100)
+    due = {"TIMER_DELIVER_MS": str(clock.now_ms() + 5_000)}
+    await case.send("gone")
+    for _ in range(5):
+        assert (await case.send("gone", properties=due)).code == ResponseCode.SUCCESS
+    half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "0" * 32}
+    sent = await case.send("gone", properties=half, sys_flag=4)
+    assert sent.code == ResponseCode.SUCCESS
+    await case.send("stays", properties=due)
+    timers = case.server.store.timers
+    assert timers is not None
+    while timers.metrics.count("gone") < 5 or timers.metrics.count("stays") < 1:
+        clock.advance(100)
+        await asyncio.sleep(0.01)
+    found = await scrape(case)
+    assert found.value("rocketmq_timing_messages", topic="gone") == 5
+    assert found.value("rocketmq_half_messages", topic="gone") == 1
+    assert (await case.ask(DeleteTopicRequestHeader(topic="gone"))).code == ResponseCode.SUCCESS
+    clock.advance(10_000)
+    while timers.metrics.count("stays"):
+        await asyncio.sleep(0.01)
+    end = EndTransactionRequestHeader(
+        producer_group="P",
+        tran_state_table_offset=0,
+        commit_log_offset=parse_message_id(sent.read(SendMessageResponseHeader).msg_id)[1],
+        commit_or_rollback=TRANSACTION_ROLLBACK,
+    )
+    assert (await case.ask(end)).code == ResponseCode.SUCCESS
+    found = await scrape(case)
+    gone = {name for name, labels, _ in found.samples if labels.get("topic") == "gone"}
+    assert gone == {"rocketmq_rollback_messages_total"}  # of the half message, after the deletion
+    names = {metric.prometheus_name for metric in catalog.ALL if metric.kind is Kind.GAUGE}
+    assert min(value for name, _, value in found.samples if name in names) >= 0

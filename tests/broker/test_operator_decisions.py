@@ -44,7 +44,7 @@ async def update_topic(broker: BrokerCase, topic: str, queues: int, perm: int = 
 
 
 def retry_topic(broker: BrokerCase) -> TopicConfig:
-    found = broker.server.topics.get("%RETRY%G")
+    found = broker.server.tables.topics.get("%RETRY%G")
     assert found is not None
     return found
 
@@ -67,7 +67,7 @@ async def send_back_all(broker: BrokerCase) -> set[int]:
     return {int(one.properties["REAL_QID"]) for one in waiting[-SENT:]}
 
 
-async def test_all_that_failed_comes_again_after_the_group_got_more_retry_queues(broker: BrokerCase) -> None:
+async def test_failed_messages_return_after_retry_queues_were_added(broker: BrokerCase) -> None:
     """Java leaves the topic as it was, and what goes to the new queues is read by nobody."""
     await broker.heart_beat()
     assert retry_topic(broker).read_queue_nums == 1
@@ -95,13 +95,13 @@ async def test_a_failed_message_goes_to_an_existing_retry_queue(broker: BrokerCa
     assert retry_topic(broker).read_queue_nums == 2
 
 
-async def test_a_message_that_comes_back_leaves_the_order_of_its_retry_topic(broker: BrokerCase) -> None:
+async def test_sent_back_message_keeps_order_flag_of_retry_topic(broker: BrokerCase) -> None:
     await broker.heart_beat()
-    broker.server.topics.create_for_group("%RETRY%G", 1, order=True)
-    version = broker.server.topics.version.counter
+    broker.server.tables.topics.create_for_group("%RETRY%G", 1, order=True)
+    version = broker.server.tables.topics.version.counter
     await send_back_all(broker)
     assert retry_topic(broker).order
-    assert broker.server.topics.version.counter <= version + 1  # of T, which the first send made
+    assert broker.server.tables.topics.version.counter <= version + 1  # of T, which the first send made
 
 
 async def test_allowing_one_topic_leaves_another_forbidden(broker: BrokerCase) -> None:
@@ -114,8 +114,8 @@ async def test_allowing_one_topic_leaves_another_forbidden(broker: BrokerCase) -
         assert (await broker.pull("T", sys_flag=flags)).code == ResponseCode.SUCCESS
         assert (await broker.pull("U", sys_flag=flags)).code == ResponseCode.NO_PERMISSION
     await broker.ask(UpdateGroupForbiddenRequestHeader(group="G", topic="U", readable=True))
-    assert not broker.server.groups.is_forbidden("G", "U", FORBIDDEN_READ)
-    assert broker.server.groups.to_json()["forbiddenTable"] == {}
+    assert not broker.server.tables.groups.is_forbidden("G", "U", FORBIDDEN_READ)
+    assert broker.server.tables.groups.to_json()["forbiddenTable"] == {}
 
 
 async def reset_to(broker: BrokerCase, offset: int) -> None:
@@ -129,7 +129,7 @@ async def offset_of(broker: BrokerCase) -> int:
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-async def test_a_reset_offset_stands_over_a_restart_and_a_late_commit(
+async def test_reset_offset_survives_restart_and_late_commit(
     tmp_path: Path, start_broker: StartBroker, how: str
 ) -> None:
     broker = await start_broker()
@@ -163,7 +163,7 @@ async def test_a_reset_offset_stands_over_a_restart_and_a_late_commit(
 
 
 @pytest.mark.parametrize("how", ["same broker", "restarted"])
-async def test_settings_of_topics_and_groups_stand(start_broker: StartBroker, how: str) -> None:
+async def test_settings_of_topics_and_groups_survive_restart(start_broker: StartBroker, how: str) -> None:
     """Through heart-beats, sends, changes and deletions of others, and a restart."""
     broker = await start_broker()
     await update_topic(broker, "T", 2, perm=4)
@@ -179,12 +179,12 @@ async def test_settings_of_topics_and_groups_stand(start_broker: StartBroker, ho
         await broker.stop()
         broker = await start_broker()
         await broker.heart_beat(topics=("T", "U"))
-    found = {name: broker.server.topics.get(name) for name in ("T", "U", "W")}
+    found = {name: broker.server.tables.topics.get(name) for name in ("T", "U", "W")}
     assert found["T"] is not None
     assert found["U"] is not None
     assert (found["T"].perm, found["T"].read_queue_nums, found["U"].write_queue_nums) == (4, 2, 3)
     assert found["W"] is None
-    group = broker.server.groups.find("G")
+    group = broker.server.tables.groups.find("G")
     assert group is not None
     assert (group.consume_enable, group.retry_max_times) == (False, 2)
     assert (await broker.pull("U")).code == ResponseCode.NO_PERMISSION
@@ -202,7 +202,7 @@ async def test_the_commit_of_a_pull_does_not_undo_a_reset(broker: BrokerCase) ->
 
 
 @pytest.mark.parametrize("how", ["same broker", "restarted"])
-async def test_a_consumer_of_a_deleted_topic_carries_no_offset_into_the_one_made_anew(
+async def test_consumer_of_deleted_topic_commits_no_offset_to_recreated_topic(
     start_broker: StartBroker, how: str
 ) -> None:
     """Neither what it commits nor where it goes on: it would pass over the new messages."""
@@ -234,19 +234,19 @@ async def send_and_consume(broker: BrokerCase, count: int) -> None:
     await broker.ask(UpdateConsumerOffsetRequestHeader(consumer_group="G", topic="T", queue_id=0, commit_offset=count))
 
 
-async def test_a_pull_that_waits_at_a_deleted_topic_is_told_so_at_once(broker: BrokerCase) -> None:
+async def test_deletion_of_topic_answers_held_pull_at_once(broker: BrokerCase) -> None:
     await broker.heart_beat()
     await send_and_consume(broker, 5)
     flags = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
     pull = asyncio.ensure_future(broker.pull(offset=5, sys_flag=flags, suspend_timeout_millis=9_000_000))
-    while not len(broker.server.holds):
+    while not len(broker.server.sessions.holds):
         await asyncio.sleep(0.001)
     assert (await broker.ask(DeleteTopicRequestHeader(topic="T"))).code == ResponseCode.SUCCESS
     assert (await pull).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 @pytest.mark.parametrize("going", ["%RETRY%G", "%DLQ%G"])
-async def test_nothing_comes_back_into_a_topic_that_is_being_deleted(
+async def test_send_back_to_topic_being_deleted_is_refused(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch, going: str
 ) -> None:
     """It would be acknowledged, and deleted with what was there before."""
@@ -268,7 +268,7 @@ async def test_nothing_comes_back_into_a_topic_that_is_being_deleted(
     await asyncio.to_thread(is_deleting.wait)
     refused = await broker.ask(backs[1])
     await broker.heart_beat()
-    meanwhile = broker.server.topics.get(going)
+    meanwhile = broker.server.tables.topics.get(going)
     may_end.set()
     assert meanwhile is None
     assert (refused.code, refused.remark) == (
@@ -276,7 +276,7 @@ async def test_nothing_comes_back_into_a_topic_that_is_being_deleted(
     )  # fmt: skip
     assert (await deletion).code == ResponseCode.SUCCESS
     assert (await broker.ask(backs[1])).code == ResponseCode.SUCCESS
-    assert broker.server.topics.get(going) is not None
+    assert broker.server.tables.topics.get(going) is not None
 
 
 async def test_a_group_that_was_deleted_is_not_forbidden_again_by_a_restart(start_broker: StartBroker) -> None:
@@ -286,11 +286,11 @@ async def test_a_group_that_was_deleted_is_not_forbidden_again_by_a_restart(star
     await broker.ask(DeleteSubscriptionGroupRequestHeader(group_name="G"))
     await broker.server.abandon()
     broker = await start_broker()
-    assert not broker.server.groups.is_forbidden("G", "T", FORBIDDEN_READ)
+    assert not broker.server.tables.groups.is_forbidden("G", "T", FORBIDDEN_READ)
 
 
 @pytest.mark.parametrize("event", ["a reset came before", "the group is connected"])
-async def test_cloned_offsets_stand(broker: BrokerCase, event: str) -> None:
+async def test_cloned_offsets_survive_restart(broker: BrokerCase, event: str) -> None:
     await send_and_consume(broker, 5)
     source = UpdateConsumerOffsetRequestHeader(consumer_group="TOOLS_CONSUMER", topic="T", queue_id=0, commit_offset=3)
     assert (await broker.ask(source)).code == ResponseCode.SUCCESS

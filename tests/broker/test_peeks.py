@@ -32,7 +32,7 @@ def found(answer: RemotingCommand) -> tuple[list[bytes], int]:
     return sorted(message.body for message in messages_of(answer.body)), header.rest_num
 
 
-async def test_a_peek_shows_what_a_pop_finds_and_hides_nothing(broker: BrokerCase) -> None:
+async def test_peek_returns_messages_of_pop_and_keeps_them_visible(broker: BrokerCase) -> None:
     for number in range(6):
         await broker.send("T", b"%d" % number, queue_id=number % 4)
     await broker.send("%RETRY%G_T", b"again", queue_id=0)
@@ -44,7 +44,7 @@ async def test_a_peek_shows_what_a_pop_finds_and_hides_nothing(broker: BrokerCas
         assert found(await peek(broker)) == (everything, 7)
     bodies, rest = found(await peek(broker, queue_id=1, max_msg_nums=1))
     assert (len(bodies), rest in (2, 3)) == (1, True)  # the one may be that of the retry topic
-    assert broker.server.offsets.query("G", "T", 0) == -1
+    assert broker.server.tables.offsets.query("G", "T", 0) == -1
     popped = await broker.ask(
         PopMessageRequestHeader(
             consumer_group="G", topic="T", queue_id=1, max_msg_nums=32, invisible_time=60_000, init_mode=0
@@ -56,7 +56,7 @@ async def test_a_peek_shows_what_a_pop_finds_and_hides_nothing(broker: BrokerCas
     assert (await peek(broker, queue_id=1)).code == ResponseCode.PULL_NOT_FOUND
 
 
-async def test_a_peek_that_pops_would_be_refused_for_is_refused(broker: BrokerCase) -> None:
+async def test_peek_is_refused_like_pop(broker: BrokerCase) -> None:
     await broker.send("T")
     assert (await peek(broker, topic="nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
     assert (await peek(broker, queue_id=8)).code == ResponseCode.INVALID_PARAMETER
@@ -69,7 +69,7 @@ async def test_a_peek_that_pops_would_be_refused_for_is_refused(broker: BrokerCa
     )
 
 
-async def test_an_answer_is_limited_in_bytes(start_broker: StartBroker) -> None:
+async def test_peek_answer_is_limited_in_bytes(start_broker: StartBroker) -> None:
     case = await start_broker(max_transfer_bytes_in_memory=2000)
     for number in range(8):
         await case.send("T", b"x" * 500, queue_id=number % 4)

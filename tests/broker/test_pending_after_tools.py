@@ -30,7 +30,7 @@ from gantrymq.store.timer.timed_message import set_timer
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.pending.pending import PendingMessages
-from gantrymq.tools.pending.waiting import Kind
+from gantrymq.tools.pending.waiting import PendingKind
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
@@ -165,12 +165,12 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize("tool", [pytest.param(recover, marks=SLOW), rebuild, pytest.param(salvage, marks=SLOW)])
-def test_a_tool_keeps_what_waits(original: Path, tmp_path: Path, tool: Tool) -> None:
+def test_tool_keeps_pending_messages(original: Path, tmp_path: Path, tool: Tool) -> None:
     path = tmp_path / "store"
     shutil.copytree(original, path)
     before = pending(path)
     assert Counter(kind for kind, _, _, _ in before.elements()) == {
-        Kind.DELAY: 4, Kind.TIMER: 4, Kind.HALF: 2, Kind.POP: 4,
+        PendingKind.DELAY: 4, PendingKind.TIMER: 4, PendingKind.HALF: 2, PendingKind.POP: 4,
     }  # fmt: skip
     assert findings(path) == []
     after = tool(path)
@@ -200,7 +200,7 @@ TIMER_FILES = {  # with the finding about them
 
 @SLOW
 @pytest.mark.parametrize("finding", TIMER_FILES)
-def test_timer_files_that_are_gone_cost_no_message(original: Path, tmp_path: Path, finding: str) -> None:
+def test_missing_timer_files_lose_no_message(original: Path, tmp_path: Path, finding: str) -> None:
     path = tmp_path / "store"
     shutil.copytree(original, path)
     for name in TIMER_FILES[finding]:
@@ -216,7 +216,7 @@ def test_timer_files_that_are_gone_cost_no_message(original: Path, tmp_path: Pat
 
 @SLOW
 @pytest.mark.parametrize("table", ["delayOffset.json", "consumerOffset.json", "topics.json", "subscriptionGroup.json"])
-def test_tables_that_are_gone_cost_no_message(original: Path, tmp_path: Path, table: str) -> None:
+def test_missing_tables_lose_no_message(original: Path, tmp_path: Path, table: str) -> None:
     path = tmp_path / "store"
     shutil.copytree(original, path)
     for file in (path / "config").glob(f"{table}*"):
@@ -226,16 +226,16 @@ def test_tables_that_are_gone_cost_no_message(original: Path, tmp_path: Path, ta
     delivered = asyncio.run(deliver(path))
     assert delivered.pop(REVIVE).total() == 4
     if table == "delayOffset.json":  # what was delivered counts as owed, and comes again
-        assert Counter(kind for kind, _, _, _ in before.elements())[Kind.DELAY] == 6
+        assert Counter(kind for kind, _, _, _ in before.elements())[PendingKind.DELAY] == 6
         assert delivered.pop("delayed") == DELIVERED["delayed"] + Counter([b"d0", b"d1"])
     if table == "topics.json":  # a transaction waits until its topic is there again, as the finding says
         assert delivered.pop("T") == Counter([b"commit", b"commit"])
-        assert Counter(kind for kind, _, _, _ in pending(path).elements()) == {Kind.HALF: 2}
+        assert Counter(kind for kind, _, _, _ in pending(path).elements()) == {PendingKind.HALF: 2}
     assert delivered == {topic: DELIVERED[topic] for topic in delivered}
 
 
 @SLOW
-def test_a_salvage_names_what_it_lost_and_keeps_the_others(original: Path, tmp_path: Path) -> None:
+def test_salvage_names_lost_pending_messages_and_keeps_others(original: Path, tmp_path: Path) -> None:
     """Three records with broken bytes: a delayed message, a timer message and an open half message."""
     path = tmp_path / "store"
     shutil.copytree(original, path)

@@ -16,7 +16,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.store.reader import StoreReader
 from gantrymq.tools.pending.pending import PendingMessages
-from gantrymq.tools.pending.waiting import Kind
+from gantrymq.tools.pending.waiting import PendingKind
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,13 +27,13 @@ GIVEN = frozenset(
 LONG_MS = 120_000
 
 
-def owed(path: Path, clock: ManualClock) -> Counter[tuple[str, int, int]]:
+def owed(path: Path, clock: ManualClock, *, passed_over: int = 0) -> Counter[tuple[str, int, int]]:
     """(topic, queue offset, time until it is visible) of each message that the store of a broker owes."""
     with StoreReader.open(path, CONFIG, given=GIVEN, clock=clock) as reader:
         found = PendingMessages(reader, clock.now_ms())
         messages = list(found)
-        assert (found.unreadable, found.passed_over, list(found.problems)) == (0, 0, [])
-    assert {(one.kind, one.group, one.queue_id) for one in messages} <= {(Kind.POP, "G", 0)}
+        assert (found.unreadable, found.passed_over, list(found.problems)) == (0, passed_over, [])
+    assert {(one.kind, one.group, one.queue_id) for one in messages} <= {(PendingKind.POP, "G", 0)}
     return Counter((one.topic, one.queue_offset, one.due_ms - clock.now_ms()) for one in messages)
 
 
@@ -45,7 +45,7 @@ async def all_popped(pops: Pops) -> list[bytes]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_pending_pops_are_those_that_come_back(
+async def test_pending_pops_equal_messages_revived_later(
     start_broker: StartBroker, tmp_path: Path, is_killed: bool
 ) -> None:
     """One pop is acknowledged in part, one not at all, one in full, one in order; one message is hidden for longer."""

@@ -139,7 +139,7 @@ class Pops:
         server.pop.revive.publish()
 
     def committed(self, topic: str = "T", queue_id: int = 0, group: str = "G") -> int:
-        return self.case.server.offsets.query(group, topic, queue_id)
+        return self.case.server.tables.offsets.query(group, topic, queue_id)
 
     def records(self) -> list[StoredMessage]:
         """All records that the timers hold or have delivered, as they were put."""
@@ -194,7 +194,7 @@ async def pops(start: StartPops) -> Pops:
 # Pops
 
 
-async def test_a_popped_message_is_invisible_and_comes_back(pops: Pops) -> None:
+async def test_popped_message_is_invisible_then_redelivered(pops: Pops) -> None:
     await pops.send(b"a", b"b")
     first = await pops.pop()
     assert bodies(first) == [b"a", b"b"]
@@ -228,7 +228,7 @@ async def test_only_a_pop_that_finds_nothing_waits_for_the_dispatcher(
     assert bodies(await new) == [b"a", b"b"]
 
 
-async def test_an_acknowledged_message_does_not_come_back(pops: Pops) -> None:
+async def test_acknowledged_message_is_not_redelivered(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c")
     found = await pops.pop()
     assert (await pops.ack(*found[1])).code == ResponseCode.SUCCESS
@@ -263,7 +263,7 @@ async def test_a_changed_invisible_time_holds(pops: Pops) -> None:
     assert sorted(bodies(await pops.pop())) == [b"a", b"b"]
 
 
-async def test_the_handle_of_a_change_acknowledges(pops: Pops) -> None:
+async def test_handle_from_changed_invisible_time_acknowledges_message(pops: Pops) -> None:
     await pops.send(b"a")
     ((message, handle),) = await pops.pop()
     pops.clock.advance(5)
@@ -284,7 +284,7 @@ async def test_a_suspended_message_keeps_its_reconsume_times(pops: Pops) -> None
     assert again.reconsume_times == 0
 
 
-async def test_the_records_are_those_of_rocketmq(pops: Pops) -> None:
+async def test_pop_records_equal_those_of_rocketmq(pops: Pops) -> None:
     await pops.send(b"a", b"b")
     ((message, handle), _) = await pops.pop()
     await pops.ack(message, handle)
@@ -329,7 +329,7 @@ async def test_acknowledgements_of_a_pop_that_arrive_together_are_one_record(pop
     assert bodies(await pops.pop()) == [b"b"]
 
 
-async def test_acknowledgements_by_requests_of_their_own_are_answered_each(pops: Pops) -> None:
+async def test_separate_acknowledgements_are_answered_separately(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c", b"d")
     found = await pops.pop()
     answers = await asyncio.gather(*(pops.ack(*one) for one in found[:3]))
@@ -347,7 +347,7 @@ async def test_an_offset_is_committed_when_its_checkpoint_is_durable(pops: Pops)
     assert not pops.case.server.pop.buffer.has_uncommitted
 
 
-async def test_a_restart_revives_what_was_popped(start: StartPops) -> None:
+async def test_restart_revives_popped_messages(start: StartPops) -> None:
     pops = await start()
     await pops.send(*(b"%d" % one for one in range(10)))
     found = await pops.pop()
@@ -364,7 +364,7 @@ async def test_a_restart_revives_what_was_popped(start: StartPops) -> None:
     assert pops.committed(REVIVE, revive_id, names.REVIVE_GROUP) == 0
 
 
-async def test_a_message_comes_back_two_seconds_after_its_time_whatever_the_interval(pops: Pops) -> None:
+async def test_message_returns_two_seconds_after_invisible_time(pops: Pops) -> None:
     """As in RocketMQ. reviveInterval is endless here, and the service runs because a checkpoint can be decided."""
     await pops.send(b"a")
     await pops.pop()
@@ -385,7 +385,7 @@ async def test_all_queues_of_a_topic_are_popped(pops: Pops) -> None:
     assert len(await pops.pop(queue_id=0)) + len(await pops.pop()) == 1
 
 
-async def test_a_pop_takes_the_tags_that_it_asks_for(pops: Pops) -> None:
+async def test_pop_returns_messages_with_requested_tags(pops: Pops) -> None:
     await pops.send(b"a", properties={"TAGS": "x"})
     await pops.send(b"b", properties={"TAGS": "y"})
     await pops.send(b"c", properties={"TAGS": "x"})
@@ -396,7 +396,7 @@ async def test_a_pop_takes_the_tags_that_it_asks_for(pops: Pops) -> None:
     assert pops.committed() == 3
 
 
-async def test_messages_that_do_not_match_are_passed_over(pops: Pops) -> None:
+async def test_pop_skips_messages_that_do_not_match(pops: Pops) -> None:
     await pops.send(b"a", b"b", properties={"TAGS": "y"})
     assert await pops.pop(exp="x") == []
     await pops.commit()
@@ -404,7 +404,7 @@ async def test_messages_that_do_not_match_are_passed_over(pops: Pops) -> None:
     assert pops.records() == []
 
 
-async def test_a_pop_takes_what_an_sql_filter_lets_pass(pops: Pops) -> None:
+async def test_pop_returns_messages_matching_sql_filter(pops: Pops) -> None:
     for number in range(6):
         await pops.send(b"%d" % number, properties={"n": str(number)})
     found = await pops.pop(exp_type="SQL92", exp="n > 2 AND n < 5")
@@ -418,19 +418,19 @@ async def test_a_pop_takes_what_an_sql_filter_lets_pass(pops: Pops) -> None:
 async def test_a_reset_moves_the_next_pop(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c")
     await pops.pop()
-    pops.case.server.offsets.assign_reset("G", "T", 0, 1)
+    pops.case.server.tables.offsets.assign_reset("G", "T", 0, 1)
     assert bodies(await pops.pop()) == [b"b", b"c"]
     assert await pops.pop() == []
 
 
-async def test_a_new_group_begins_where_its_mode_says(start: StartPops) -> None:
+async def test_new_group_pops_from_offset_of_its_init_mode(start: StartPops) -> None:
     pops = await start(init_pop_offset_by_check_msg_in_mem=False)
     await pops.send(b"a", b"b", b"c")
     assert bodies(await pops.pop(init_mode=1, consumer_group="H")) == [b"c"]
     assert bodies(await pops.pop(init_mode=0, consumer_group="I")) == [b"a", b"b", b"c"]
 
 
-async def test_a_queue_in_memory_is_popped_from_its_begin(pops: Pops) -> None:
+async def test_first_pop_from_end_of_queue_in_memory_begins_at_its_first_message(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c")
     assert bodies(await pops.pop(init_mode=1)) == [b"a", b"b", b"c"]
 
@@ -513,7 +513,7 @@ async def test_a_group_may_pop_without_priority(pops: Pops) -> None:
 
 
 @pytest.mark.parametrize(("share", "first"), [(0, b"1"), (100, b"0")])
-async def test_a_retry_topic_has_its_place_among_the_priorities(start: StartPops, share: int, first: bytes) -> None:
+async def test_retry_topic_is_popped_by_its_priority(start: StartPops, share: int, first: bytes) -> None:
     pops = await start(pop_from_retry_probability_for_priority=share, pop_from_retry_probability=100 - share)
     await priority_topic(pops)
     await send_by_priority(pops, 0)
@@ -531,7 +531,7 @@ async def test_revived_messages_keep_their_priority_with_separate_retry_queues(s
         found = await pops.pop()
         assert {message.body: message.queue_id for message, _ in found} == {b"0": 0, b"1": 1, b"3": 3}
         await pops.revived()
-    retry = pops.case.server.topics.get(RETRY)
+    retry = pops.case.server.tables.topics.get(RETRY)
     assert retry is not None
     assert (retry.read_queue_nums, retry.write_queue_nums) == (4, 4)
     ordered = [await pops.pop(max_msg_nums=1) for _ in range(3)]
@@ -562,7 +562,7 @@ async def test_a_retry_topic_grows_when_its_queues_become_separate(start: StartP
     assert sorted(again) == [b"a", b"b"]
 
 
-async def test_an_acknowledgement_in_front_of_its_checkpoint_counts(pops: Pops) -> None:
+async def test_acknowledgement_stored_before_its_checkpoint_counts(pops: Pops) -> None:
     """The timers deliver at once what is due when they read it, while the checkpoint still waits in the wheel."""
     await pops.send(b"a")
     ((message, handle),) = await pops.pop()
@@ -593,7 +593,7 @@ async def test_a_waiting_pop_gets_the_next_message(pops: Pops) -> None:
     assert len(pops.case.server.pop_waiting.pops) == 0
 
 
-async def test_a_waiting_pop_gets_what_is_revived(pops: Pops) -> None:
+async def test_waiting_pop_gets_revived_message(pops: Pops) -> None:
     await pops.send(b"a")
     await pops.pop()
     waiting = asyncio.ensure_future(pops.pop(poll_time=100_000, born_time=NOW_MS))
@@ -618,7 +618,7 @@ async def test_a_pop_waits_until_its_time_is_over(pops: Pops) -> None:
     )  # fmt: skip
 
 
-async def test_only_so_many_pops_wait(start: StartPops) -> None:
+async def test_waiting_pops_above_limit_are_answered_at_once(start: StartPops) -> None:
     pops = await start(max_pop_polling_size=1)
     await pops.send(b"a")
     await pops.pop()
@@ -649,7 +649,7 @@ async def test_the_pops_of_a_closed_connection_do_not_wait(pops: Pops) -> None:
     assert bodies(await pops.pop()) == [b"b"]
 
 
-async def test_a_notification_says_whether_a_pop_would_find_something(pops: Pops) -> None:
+async def test_notification_tells_whether_pop_would_return_messages(pops: Pops) -> None:
     def asked(**more: Any) -> NotificationRequestHeader:
         return NotificationRequestHeader(**{"consumer_group": "G", "topic": "T", "queue_id": -1, **more})
 
@@ -717,7 +717,7 @@ async def test_messages_acknowledged_in_memory_store_no_records(start: StartPops
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-async def test_a_checkpoint_leaves_the_memory_in_time(start: StartPops, is_batch: bool) -> None:
+async def test_checkpoint_in_memory_is_stored_before_it_is_due(start: StartPops, is_batch: bool) -> None:
     pops = await start(enable_pop_buffer_merge=True, enable_pop_batch_ack=is_batch)
     await pops.send(b"a", b"b", b"c")
     found = await pops.pop()
@@ -736,7 +736,7 @@ async def test_a_checkpoint_leaves_the_memory_in_time(start: StartPops, is_batch
     assert bodies(await pops.pop()) == [b"b"]
 
 
-async def test_a_shutdown_stores_what_is_in_memory(start: StartPops) -> None:
+async def test_shutdown_stores_checkpoints_in_memory(start: StartPops) -> None:
     pops = await start(enable_pop_buffer_merge=True)
     await pops.send(b"a", b"b")
     await pops.ack(*(await pops.pop())[0])
@@ -839,7 +839,7 @@ async def test_damaged_records_of_the_revive_topic_are_passed_over(pops: Pops) -
     assert bodies(await pops.pop()) == [b"a"]
 
 
-async def test_a_checkpoint_of_a_deleted_topic_is_done(pops: Pops) -> None:
+async def test_checkpoint_of_deleted_topic_is_dropped(pops: Pops) -> None:
     await pops.send(b"a")
     await pops.send(b"b", topic="U")
     await pops.pop()
@@ -847,10 +847,10 @@ async def test_a_checkpoint_of_a_deleted_topic_is_done(pops: Pops) -> None:
     await pops.case.ask(DeleteTopicRequestHeader(topic="T"))
     await pops.revived()
     assert pops.case.server.store.max_offset_in_queue("%RETRY%G_U", 0) == 1
-    assert RETRY not in pops.case.server.topics
+    assert RETRY not in pops.case.server.tables.topics
 
 
-async def test_a_message_that_cannot_be_revived_is_tried_later(pops: Pops) -> None:
+async def test_failed_revival_is_retried_later(pops: Pops) -> None:
     """The retry topic of the first try is above the limit of topics; its checkpoint is put again, due later."""
     await pops.send(b"a")
     await pops.pop()
@@ -866,7 +866,7 @@ async def test_a_message_that_cannot_be_revived_is_tried_later(pops: Pops) -> No
     assert bodies(await pops.pop()) == [b"a"]
 
 
-async def test_the_number_of_messages_on_their_way_is_limited(start: StartPops) -> None:
+async def test_pop_at_limit_of_inflight_messages_returns_none_until_acknowledgement(start: StartPops) -> None:
     pops = await start(enable_pop_message_threshold=True, pop_inflight_message_threshold=2)
     await pops.send(*(b"%d" % one for one in range(6)))
     found = await pops.pop(max_msg_nums=3)
@@ -878,7 +878,7 @@ async def test_the_number_of_messages_on_their_way_is_limited(start: StartPops) 
     assert len(await waiting) == 3
 
 
-async def test_pops_need_timers(start: StartPops) -> None:
+async def test_pop_without_timer_wheel_is_refused(start: StartPops) -> None:
     pops = await start(timer_wheel_enable=False)
     await pops.send(b"a")
     answer = await pops.ask_pop()
@@ -910,7 +910,7 @@ async def test_an_ordered_pop_blocks_its_queue_until_all_is_acknowledged(pops: P
     assert pops.committed() == 2
 
 
-async def test_an_ordered_pop_comes_back_in_its_queue(pops: Pops) -> None:
+async def test_unacknowledged_ordered_message_returns_in_its_queue(pops: Pops) -> None:
     await pops.send(b"a", b"b")
     ((message, handle), _) = await pops.pop(order=True)
     waiting = asyncio.ensure_future(pops.ask_pop(order=True, poll_time=100_000, born_time=NOW_MS))
@@ -937,7 +937,7 @@ async def test_an_ordered_message_can_stay_invisible_for_longer(pops: Pops) -> N
     await pops.case.stop()
 
 
-async def test_an_ordered_pop_holds_over_a_restart(start: StartPops) -> None:
+async def test_ordered_pop_blocks_its_queue_after_restart(start: StartPops) -> None:
     pops = await start()
     await pops.send(b"a", b"b")
     ((message, handle), _) = await pops.pop(order=True)
@@ -949,7 +949,7 @@ async def test_an_ordered_pop_holds_over_a_restart(start: StartPops) -> None:
     assert bodies(await pops.pop(order=True)) == [b"b"]
 
 
-async def test_a_change_in_the_millisecond_of_the_pop_keeps_the_others(pops: Pops) -> None:
+async def test_invisible_time_changed_in_millisecond_of_pop_keeps_other_messages(pops: Pops) -> None:
     """Its checkpoint begins at the same offset. With the same pop time it would take the place of the pop's."""
     await pops.send(b"a", b"b", b"c")
     found = await pops.pop()
@@ -959,7 +959,7 @@ async def test_a_change_in_the_millisecond_of_the_pop_keeps_the_others(pops: Pop
     assert sorted(bodies(await pops.pop())) == [b"a", b"c"]
 
 
-async def test_two_checkpoints_of_one_name_are_one(pops: Pops) -> None:
+async def test_checkpoints_with_equal_key_are_merged(pops: Pops) -> None:
     """After a kill a queue may be popped again from the same offset, in the same millisecond."""
     await pops.send(b"a", b"b", b"c")
     await pops.pop(max_msg_nums=1)
@@ -1012,7 +1012,7 @@ async def test_a_disk_that_cannot_be_read_stalls_one_revive_queue(pops: Pops, mo
     assert bodies(await pops.pop()) == [b"a"]
 
 
-async def test_a_waiting_pop_hears_that_its_topic_was_deleted(pops: Pops) -> None:
+async def test_deletion_of_topic_answers_waiting_pop(pops: Pops) -> None:
     await pops.send(b"a")
     await pops.pop()
     waiting = asyncio.ensure_future(pops.ask_pop(poll_time=20_000, born_time=NOW_MS))
@@ -1072,7 +1072,7 @@ def waiting_notification(group: str, exp: str) -> RemotingCommand:
 
 
 @pytest.mark.parametrize("make", [waiting_pop, waiting_notification])
-async def test_one_connection_does_not_take_the_waits_of_all_others(
+async def test_one_connection_cannot_take_all_waiting_pops(
     pops: Pops, monkeypatch: pytest.MonkeyPatch, make: Callable[[str, str], RemotingCommand]
 ) -> None:
     """At the limit it gets FULL. So do its oldest requests, if another connection wants to wait."""
@@ -1131,7 +1131,7 @@ async def test_a_batch_of_more_offsets_than_a_pop_returns_is_refused(pops: Pops)
     assert len(pops.records()) == before
 
 
-async def test_a_checkpoint_that_is_due_in_a_thousand_years_does_not_hold_up_the_others(pops: Pops) -> None:
+async def test_checkpoint_due_in_far_future_does_not_delay_others(pops: Pops) -> None:
     """Anyone may send to the revive topic. No checkpoint that a pop wrote comes there before its time."""
     await pops.send(b"one")
     await pops.pop()
@@ -1168,7 +1168,7 @@ async def test_a_message_with_an_odd_number_of_deliveries_does_not_stop_the_revi
     }
 
 
-async def test_a_popped_message_that_the_log_no_longer_has_is_not_on_its_way(pops: Pops) -> None:
+async def test_expired_popped_message_is_not_counted_as_inflight(pops: Pops) -> None:
     """With popInflightMessageThreshold its group would be refused further pops until a restart."""
     await pops.send(b"one")
     await pops.pop()
@@ -1182,14 +1182,14 @@ async def test_a_popped_message_that_the_log_no_longer_has_is_not_on_its_way(pop
 # Where a group continues
 
 
-async def test_a_pop_of_no_messages_gets_none(pops: Pops) -> None:
+async def test_pop_of_zero_messages_returns_none(pops: Pops) -> None:
     await pops.send(b"a")
     answer = await asyncio.wait_for(pops.ask_pop(max_msg_nums=0, poll_time=20_000, born_time=NOW_MS), 30)
     assert (answer.code, answer.read(PopMessageResponseHeader).rest_num) == (ResponseCode.POLLING_TIMEOUT, 1)
     assert bodies(await pops.pop()) == [b"a"]
 
 
-async def test_a_group_that_begins_at_the_end_gets_what_comes_into_an_empty_queue(start: StartPops) -> None:
+async def test_group_starting_at_end_gets_first_message_of_empty_queue(start: StartPops) -> None:
     """The group has no member while the messages arrive."""
     pops = await start(init_pop_offset_by_check_msg_in_mem=False)
     await pops.send(b"x", queue_id=1)
@@ -1201,13 +1201,13 @@ async def test_a_group_that_begins_at_the_end_gets_what_comes_into_an_empty_queu
 async def test_an_offset_that_was_set_forwards_is_not_undone_by_pops(pops: Pops) -> None:
     await pops.send(*(b"%d" % one for one in range(6)))
     await pops.pop(max_msg_nums=2)
-    pops.case.server.offsets.commit("G", "T", 0, 4)
+    pops.case.server.tables.offsets.commit("G", "T", 0, 4)
     await pops.commit()
     assert pops.committed() == 4
     assert bodies(await pops.pop()) == [b"4", b"5"]
 
 
-async def test_a_reset_makes_room_and_is_noticed_by_a_waiting_pop(start: StartPops) -> None:
+async def test_reset_frees_inflight_limit_and_wakes_waiting_pop(start: StartPops) -> None:
     pops = await start(enable_pop_message_threshold=True, pop_inflight_message_threshold=1)
     await pops.send(b"a", b"b")
     assert len(await pops.pop()) == 2
@@ -1219,9 +1219,7 @@ async def test_a_reset_makes_room_and_is_noticed_by_a_waiting_pop(start: StartPo
     assert bodies(handles_of(await asyncio.wait_for(waiting, 30))) == [b"a", b"b"]
 
 
-async def test_room_that_is_made_before_the_pop_waits_is_used(
-    start: StartPops, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_inflight_limit_freed_before_pop_waits_is_used(start: StartPops, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pop walks through its queues in slices, so an acknowledgement may come after it has passed a queue."""
     pops = await start(enable_pop_message_threshold=True, pop_inflight_message_threshold=0)
     await pops.send(b"a", b"b")
@@ -1254,7 +1252,7 @@ async def test_an_ordered_acknowledgement_after_a_kill_skips_no_message(start: S
     assert bodies(await pops.pop(order=True)) == [b"a", b"b", b"c"]
 
 
-async def test_a_message_with_full_properties_comes_back(pops: Pops) -> None:
+async def test_message_with_full_properties_is_revived(pops: Pops) -> None:
     """There is no room in it for the time of its first pop and the group."""
     await pops.send(b"a")
     await pops.case.server.store.put_async(Message("T", b"b", properties={"x": "y" * (MAX_PROPERTIES_LENGTH - 3)}))
@@ -1274,7 +1272,7 @@ async def test_a_revive_group_ahead_of_its_queue_skips_no_checkpoint(start: Star
     await pops.ack(*(await pops.pop())[0])
     await pops.revived()
     await pops.commit()
-    pops.case.server.offsets.commit(names.REVIVE_GROUP, REVIVE, 0, offset)
+    pops.case.server.tables.offsets.commit(names.REVIVE_GROUP, REVIVE, 0, offset)
     await pops.case.stop()
     pops = await start(revive_queue_num=1, clock=pops.clock)
     await pops.send(b"b")
@@ -1285,7 +1283,7 @@ async def test_a_revive_group_ahead_of_its_queue_skips_no_checkpoint(start: Star
     assert (pops.committed(REVIVE, 0, names.REVIVE_GROUP), pops.case.server.pop.revive.has_unpublished) == (2, False)
 
 
-async def test_a_notification_after_a_reset_tells_of_the_messages_from_there(pops: Pops) -> None:
+async def test_notification_after_reset_reports_messages_from_new_offset(pops: Pops) -> None:
     """Also while the offsets of pops before the reset are not committed."""
     await pops.send(b"a", b"b")
     assert len(await pops.pop()) == 2

@@ -150,7 +150,7 @@ def full(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("full")
-async def test_where_memory_cannot_be_brought_in_the_append_decides(broker: BrokerCase) -> None:
+async def test_failed_prefault_leaves_result_to_append(broker: BrokerCase) -> None:
     assert (await broker.send(body=LARGE)).code == ResponseCode.SUCCESS
     assert (await broker.send(body=b"small")).code == ResponseCode.SUCCESS
 
@@ -175,14 +175,16 @@ async def test_a_send_that_waits_too_long_for_memory_is_refused(
 
 
 @pytest.mark.asyncio
-async def test_a_topic_goes_with_what_waited_for_memory(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deletion_of_topic_drops_sends_waiting_for_memory(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patient(broker)
     await broker.send()
     gate, told = Gate(broker, monkeypatch), list[tuple[int, int]]()
     put(broker, 0, LARGE, told)
     await gate.entered.wait()
     deletion = asyncio.create_task(broker.ask(DeleteTopicRequestHeader(topic="T")))
-    while "T" not in broker.server.topics.going:
+    while "T" not in broker.server.tables.topics.going:
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.05)
     assert not told
@@ -194,7 +196,7 @@ async def test_a_topic_goes_with_what_waited_for_memory(broker: BrokerCase, monk
 
 
 @pytest.mark.asyncio
-async def test_a_large_message_is_acknowledged_when_the_disk_has_it(tmp_path: Path) -> None:
+async def test_large_message_is_acknowledged_once_durable(tmp_path: Path) -> None:
     async with BrokerCase(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as broker:
         answer = await broker.send(body=LARGE)
         assert answer.code == ResponseCode.SUCCESS

@@ -15,12 +15,11 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.format.queue_entry import PRE_BLANK, encode_entry
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.store.config_files import ConfigFile
 from gantrymq.store.delay import ScheduleMessageService
 from gantrymq.store.deleted_topics import DeletedTopics
+from gantrymq.store.delivery import Delivery
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queue import ConsumeQueue
@@ -32,6 +31,7 @@ from gantrymq.tools.export_plan import ExportSelection
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
+from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, bodies, killed, open_store, to_disk
 
 OLD, NEW = 20, 5
@@ -58,7 +58,7 @@ def new_ones(count: int = NEW) -> list[bytes]:
 
 @pytest.mark.parametrize("config", [SMALL, ONE_FILE], ids=["many files", "one file"])
 @pytest.mark.parametrize("new", [1, 2, NEW, 40])
-def test_after_a_kill_the_queue_has_what_it_had(new: int, config: object) -> None:
+def test_killed_store_keeps_queue_of_recreated_topic(new: int, config: object) -> None:
     fs = MemoryFileSystem()
     with made_anew(fs, new=new, config=config):
         fs = killed(fs)
@@ -69,7 +69,7 @@ def test_after_a_kill_the_queue_has_what_it_had(new: int, config: object) -> Non
         fs = killed(fs)
 
 
-def test_after_a_kill_the_next_offset_is_the_one_behind() -> None:
+def test_killed_store_continues_offsets_of_recreated_topic() -> None:
     fs = MemoryFileSystem()
     with made_anew(fs):
         fs = killed(fs)
@@ -82,7 +82,7 @@ def test_after_a_kill_the_next_offset_is_the_one_behind() -> None:
 @pytest.mark.parametrize("old", [1, OLD, 300])
 @pytest.mark.parametrize("new", [2, NEW, 40])
 @pytest.mark.parametrize("batch_records", [1, 1000])
-def test_queues_that_were_lost_are_those_of_the_topic_that_was_made_last(
+def test_rebuilt_queues_are_those_of_recreated_topic(
     old: int, new: int, batch_records: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log tells, wherever its pieces end: offsets 0 and 1 behind others of their queue begin it anew."""
@@ -95,7 +95,7 @@ def test_queues_that_were_lost_are_those_of_the_topic_that_was_made_last(
         assert bodies(store) == new_ones(new)
 
 
-def test_of_one_new_message_nobody_knows_when_its_queue_was_lost(tmp_path: Path) -> None:
+def test_single_message_of_recreated_topic_without_queue_is_appended_to_old_ones(tmp_path: Path) -> None:
     """Its offset 0 may be that of any message, with a flipped bit: it comes behind the others, and nothing is lost."""
     fs = MemoryFileSystem()
     with made_anew(fs, new=1):
@@ -121,7 +121,7 @@ def test_salvage_leaves_an_offset_0_that_may_be_right_as_it_is(tmp_path: Path) -
         assert bodies(store) == [*(b"old %d" % number for number in range(OLD)), b"new 0"]
 
 
-def test_salvage_of_a_healthy_store_keeps_the_one_new_message_and_not_the_deleted(tmp_path: Path) -> None:
+def test_salvage_of_healthy_store_keeps_only_messages_of_recreated_topic(tmp_path: Path) -> None:
     path, out = closed_store(tmp_path, new=1), tmp_path / "out"
     assert salvage_store(path, out, SMALL, given=GEOMETRY_KEYS).corrected == 0
     assert logs(out) == logs(path)
@@ -132,9 +132,7 @@ def test_salvage_of_a_healthy_store_keeps_the_one_new_message_and_not_the_delete
 
 @pytest.mark.parametrize("offset", [1, 16, 19])
 @pytest.mark.parametrize("has_queues", [True, False])
-def test_a_message_whose_offset_became_0_costs_nothing_but_perhaps_itself(
-    tmp_path: Path, offset: int, has_queues: bool
-) -> None:
+def test_message_with_offset_flipped_to_0_loses_at_most_itself(tmp_path: Path, offset: int, has_queues: bool) -> None:
     fs = MemoryFileSystem()
     with open_store(fs) as store:
         for number in range(offset + 1):
@@ -173,12 +171,12 @@ def closed_store(tmp_path: Path, old: int = OLD, new: int = NEW) -> Path:
     return to_disk(fs, tmp_path / "store")
 
 
-def test_a_store_that_was_closed_has_nothing_wrong(tmp_path: Path) -> None:
+def test_verify_of_closed_store_with_recreated_topic_has_no_finding(tmp_path: Path) -> None:
     path = closed_store(tmp_path)
     assert [str(one) for one in verify_store(path, SMALL, given=GEOMETRY_KEYS)] == []
 
 
-def test_a_message_of_the_topic_that_lost_its_unit_is_missed(tmp_path: Path) -> None:
+def test_verify_reports_message_without_unit_in_recreated_topic(tmp_path: Path) -> None:
     path = closed_store(tmp_path)
     forget_deletions(path)
     file = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
@@ -195,7 +193,7 @@ def test_a_message_of_the_topic_that_lost_its_unit_is_missed(tmp_path: Path) -> 
 @pytest.mark.parametrize("old", [1, OLD, 300])
 @pytest.mark.parametrize("new", [1, 2, NEW, 40])
 @pytest.mark.parametrize("batch_records", [1, 1000])
-def test_rebuilding_changes_nothing(
+def test_rebuild_of_recreated_topic_changes_nothing(
     old: int, new: int, batch_records: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one new message the log does not say that it began the queue anew; the old queue's first unit does."""
@@ -206,7 +204,7 @@ def test_rebuilding_changes_nothing(
     assert {file: file.read_bytes() for file in path.glob("consumequeue/*/*/*")} == before
 
 
-def test_where_the_second_message_is_damaged_the_first_unit_says_where_a_queue_began(tmp_path: Path) -> None:
+def test_damaged_second_message_leaves_queue_start_to_first_unit(tmp_path: Path) -> None:
     path = closed_store(tmp_path)
     file = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
     before = file.read_bytes()
@@ -216,7 +214,7 @@ def test_where_the_second_message_is_damaged_the_first_unit_says_where_a_queue_b
 
 
 @pytest.mark.parametrize("unit", [None, bytes(20), b"\xff" * 20, b"short"])
-def test_a_first_unit_that_leads_nowhere_says_nothing(tmp_path: Path, unit: bytes | None) -> None:
+def test_first_unit_without_record_does_not_prove_queue_start(tmp_path: Path, unit: bytes | None) -> None:
     path = closed_store(tmp_path, new=1)
     forget_deletions(path)
     file = path / "consumequeue" / "orders" / "0" / f"{0:020d}"
@@ -300,7 +298,7 @@ def test_a_reader_a_rebuild_and_a_salvage_leave_a_deleted_topic_empty(tmp_path: 
         assert [str(one) for one in verify_store(made, SMALL, given=GEOMETRY_KEYS)] == []
 
 
-def test_where_a_kill_came_before_its_queues_went_a_deleted_topic_goes_at_the_start(
+def test_start_removes_queues_of_deleted_topic_left_by_kill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fs = MemoryFileSystem()
@@ -313,7 +311,7 @@ def test_where_a_kill_came_before_its_queues_went_a_deleted_topic_goes_at_the_st
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_after_a_power_cut_a_deleted_topic_stays_empty(seed: int) -> None:
+def test_deleted_topic_stays_empty_after_power_cut(seed: int) -> None:
     """ASYNC_FLUSH: the deletion is durable, so all that it names is, too; else it counts for nothing."""
     fs, late = MemoryFileSystem(), 3_600_000
     config = replace(SMALL, flush_interval_commit_log_ms=late, flush_commit_log_thorough_interval_ms=late)
@@ -329,7 +327,7 @@ def test_after_a_power_cut_a_deleted_topic_stays_empty(seed: int) -> None:
         assert bodies(after, "paid") == [b"x"]
 
 
-def test_a_deletion_whose_last_message_the_log_has_lost_takes_no_later_message(tmp_path: Path) -> None:
+def test_deletion_beyond_end_of_log_deletes_no_later_message(tmp_path: Path) -> None:
     """The log was cut in front of it, by RocketMQ say, and other messages of the topic lie there now."""
     fs = MemoryFileSystem()
     deleted(fs).close()
@@ -365,10 +363,8 @@ def test_a_deletion_is_forgotten_when_the_log_has_none_of_its_messages() -> None
 def deliver(store: MessageStore, fs: MemoryFileSystem, clock: ManualClock) -> None:
     """Deliver all that is delayed and due in a minute."""
     clock.advance(60_000)
-    service = ScheduleMessageService(
-        store._log, store._queues, store.config, store.put, lambda offset: True, store._is_deleted,
-        ConfigFile(fs, ROOT / "config" / "delayOffset.json"),
-    )  # fmt: skip
+    delivery = Delivery(put=store.put, append=store.append, is_durable=lambda offset: True)
+    service = ScheduleMessageService(store._parts, store.config, delivery)
     while service.step(clock.now_ms()):
         pass
     service.drain()
@@ -400,7 +396,7 @@ def test_a_delayed_message_does_not_recreate_a_deleted_topic(plain: int, restart
     store.close()
 
 
-def test_to_delete_a_topic_without_messages_flushes_nothing() -> None:
+def test_deletion_of_empty_topic_does_not_flush() -> None:
     fs = MemoryFileSystem()
     store = MessageStore.open(
         ROOT, replace(SMALL, flush_interval_commit_log_ms=1 << 30), given=GEOMETRY_KEYS, fs=fs, housekeeping=False
@@ -413,3 +409,26 @@ def test_to_delete_a_topic_without_messages_flushes_nothing() -> None:
     assert store.delete_topic("orders").queues == 1
     assert store.flushed_offset == store.max_phy_offset
     store.close()
+
+
+def test_a_deletion_counts_for_waiting_records_after_its_last_message_has_expired() -> None:
+    fs, paths = MemoryFileSystem(), StorePaths(ROOT)
+    fs.make_directory(paths.config)
+    DeletedTopics(fs, paths, {}.get, 0).add("orders", 100, 200, 250, 0)
+    assert DeletedTopics(fs, paths, {}.get, 150).delayed_ends == {"orders": 250}
+    later = DeletedTopics(fs, paths, {}.get, 210)
+    assert (later.ends, later.is_deleted("orders", 249, b""), later.is_deleted("orders", 250, b"")) == ({}, True, False)
+    assert DeletedTopics(fs, paths, {}.get, 250).delayed_ends == {}
+
+
+def test_start_removes_expired_deletions_from_file() -> None:
+    """Otherwise it would count again once retention has removed the place of its last message."""
+    fs, paths = MemoryFileSystem(), StorePaths(ROOT)
+    fs.make_directory(paths.config)
+    deletions = DeletedTopics(fs, paths, {}.get, 0)
+    deletions.add("orders", 100, 200, 250, 0)
+    deletions.add("bills", 300, 400, 450, 0)
+    messages = {300: ("bills", 400)}
+    DeletedTopics(fs, paths, messages.get, 0).confirm(420)  # the log was cut
+    after = DeletedTopics(fs, paths, messages.get, 250)
+    assert (after.ends, after.delayed_ends) == ({"bills": 400}, {"bills": 420})

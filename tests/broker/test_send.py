@@ -25,13 +25,13 @@ PLAIN = {"UNIQ_KEY": "u"}
 BATCH = encode_batch([BatchedMessage(0, b"", b""), BatchedMessage(0, b"second", b"")])
 
 
-async def test_a_send_makes_its_topic_and_says_where_the_message_lies(broker: BrokerCase) -> None:
+async def test_send_creates_topic_and_returns_offset(broker: BrokerCase) -> None:
     response = await broker.send(properties={"TAGS": "a", "UNIQ_KEY": "U1"})
     answer = response.read(SendMessageResponseHeader)
     assert (response.code, answer.queue_id, answer.queue_offset, answer.transaction_id) == (0, 0, 0, "U1")
     assert response.ext_fields["MSG_REGION"] == "DefaultRegion"
     assert response.ext_fields["TRACE_ON"] == "true"
-    topic = broker.server.topics.get("T")
+    topic = broker.server.tables.topics.get("T")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (4, 4, 6)
     stored = broker.server.store.message_by_id(answer.msg_id)
@@ -43,7 +43,7 @@ async def test_a_send_makes_its_topic_and_says_where_the_message_lies(broker: Br
     assert str(stored.born_host).startswith("127.0.0.1:")
 
 
-async def test_both_versions_of_the_header_say_the_same(broker: BrokerCase) -> None:
+async def test_send_headers_v1_and_v2_store_equal_records(broker: BrokerCase) -> None:
     header = SendMessageRequestHeader(
         producer_group="P", topic="T", default_topic="TBW102", default_topic_queue_nums=4, queue_id=1, sys_flag=0,
         born_timestamp=5, flag=7, reconsume_times=2, properties="TAGS\x01x",
@@ -70,7 +70,7 @@ async def test_a_batch_is_stored_as_its_messages(broker: BrokerCase) -> None:
     ]  # fmt: skip
 
 
-async def test_a_batch_with_zeros_in_its_properties_is_looked_at(broker: BrokerCase) -> None:
+async def test_batch_with_zero_bytes_in_properties_is_decoded(broker: BrokerCase) -> None:
     """A client of 4.9.8 writes no separator behind the last property; without one, zeros could end the record."""
     batch = [BatchedMessage(0, b"m%d" % i, b"p\x01v\0\0") for i in range(3)]
     response = await broker.send(
@@ -126,14 +126,14 @@ async def test_an_invalid_send_is_refused_with_code_and_remark(
 
 
 @pytest.mark.usefixtures("shanghai")
-async def test_a_broker_that_takes_nothing_yet_says_from_when_on(broker: BrokerCase) -> None:
+async def test_send_before_start_time_names_start_time(broker: BrokerCase) -> None:
     for until, said in ((4_102_416_000_007, "2100-01-01 00:00:00,007"), (LONG_MAX, "292278994-08-17 15:12:55,807")):
         await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"startAcceptSendRequestTimeStamp=%d" % until)
         refused = await broker.send()
         assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {said}")
 
 
-async def test_an_empty_message_of_a_batch_is_stored_and_does_not_come_back(broker: BrokerCase) -> None:
+async def test_empty_message_of_batch_is_stored_and_not_sent_back(broker: BrokerCase) -> None:
     """RocketMQ's broker takes a batch as it is, and looks at what it puts by itself."""
     await broker.heart_beat("G")
     answer = (await broker.send(body=BATCH, batch=True)).read(SendMessageResponseHeader)
@@ -144,7 +144,7 @@ async def test_an_empty_message_of_a_batch_is_stored_and_does_not_come_back(brok
     assert (back.code, back.remark) == (ResponseCode.SYSTEM_ERROR, "MESSAGE_ILLEGAL")
 
 
-async def test_an_empty_reply_is_not_kept(broker: BrokerCase) -> None:
+async def test_empty_reply_is_not_stored(broker: BrokerCase) -> None:
     for body, kept in ((b"", 0), (b"reply", 1)):
         await broker.send(body=body, code=RequestCode.SEND_REPLY_MESSAGE_V2)
         assert broker.server.store.next_offset_in_queue("T", 0) == kept
@@ -155,7 +155,7 @@ async def test_the_next_message_is_stored_after_one_that_was_refused(broker: Bro
     assert (await broker.send()).code == ResponseCode.SUCCESS
 
 
-async def test_the_longest_body_is_what_the_setting_says_now(broker: BrokerCase) -> None:
+async def test_changed_max_message_size_applies_to_next_send(broker: BrokerCase) -> None:
     limit = broker.server.config.store.max_message_size_bytes
     for now, expected in ((100, ResponseCode.MESSAGE_ILLEGAL), (limit + 1, ResponseCode.SUCCESS)):
         await broker.ask(RequestCode.UPDATE_BROKER_CONFIG, b"maxMessageSize=%d" % now)
@@ -165,7 +165,7 @@ async def test_the_longest_body_is_what_the_setting_says_now(broker: BrokerCase)
 
 
 @pytest.mark.parametrize(("priority", "queue_id"), [("2", 2), ("99", 3), ("1_0", 1), ("9" * 5000, 1)])
-async def test_a_priority_is_the_queue_and_what_is_none_is_passed_over(
+async def test_priority_selects_queue_and_invalid_priority_is_ignored(
     broker: BrokerCase, priority: str, queue_id: int
 ) -> None:
     answer = await broker.send(properties={"_SYS_MSG_PRIORITY_": priority}, queue_id=1)
@@ -176,7 +176,7 @@ async def test_a_priority_is_the_queue_and_what_is_none_is_passed_over(
 @pytest.mark.parametrize(
     "other", [{"DELAY": "0"}, {"TIMER_DELIVER_MS": "1"}, {"__SHARDINGKEY": "k"}, {"TRAN_MSG": "TRUE", "PGROUP": "g"}]
 )
-async def test_a_message_of_another_kind_has_no_priority(broker: BrokerCase, other: dict[str, str]) -> None:
+async def test_priority_of_delayed_or_ordered_message_is_ignored(broker: BrokerCase, other: dict[str, str]) -> None:
     """An ordered message stays in its queue, although it names a priority."""
     answer = await broker.send(properties={"_SYS_MSG_PRIORITY_": "3", **other}, queue_id=1)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
@@ -186,13 +186,13 @@ async def test_a_message_of_another_kind_has_no_priority(broker: BrokerCase, oth
         assert "_SYS_MSG_PRIORITY_" not in message.properties
 
 
-async def test_a_delayed_message_comes_in_its_time(broker: BrokerCase) -> None:
+async def test_delayed_message_is_delivered_after_its_level(broker: BrokerCase) -> None:
     await broker.send(properties={"DELAY": "1"})
     assert broker.server.store.max_offset_in_queue("T", 0) == 0
     assert messages_of(await pull_all(broker, 1))[0].body == b"body"
 
 
-async def test_with_sync_flush_all_are_acknowledged(start_broker: StartBroker) -> None:
+async def test_concurrent_sends_with_sync_flush_are_acknowledged(start_broker: StartBroker) -> None:
     case = await start_broker(flush_disk_type=FlushDiskType.SYNC_FLUSH)
 
     responses = await asyncio.gather(*(case.send() for _ in range(50)))
@@ -212,7 +212,7 @@ async def test_too_many_waiting_sends_are_refused_at_once(start_broker: StartBro
 
 
 @pytest.mark.parametrize("sys_flag", [4, 12])
-async def test_a_message_in_no_queue_is_acknowledged_as_by_rocketmq_and_logged_once_a_minute(
+async def test_message_for_missing_queue_is_acknowledged_and_logged_once_a_minute(
     broker: BrokerCase, sys_flag: int
 ) -> None:
     with capture_logs() as lines:

@@ -17,9 +17,10 @@ from send_frames import ONEWAY, fields_of, frame, header_of, odd_frame, send_fra
 from wire_files import file_of, written
 
 from gantrymq.broker.appends.send_properties import broker_marks, plain_properties
-from gantrymq.broker.appends.wire_messages import FindSendRun, SendRun, WireMessage, WireSends
+from gantrymq.broker.appends.send_runs import FindSendRun, SendRun, WireSends
+from gantrymq.broker.appends.wire_messages import WireMessage
 from gantrymq.broker.processors.send import send_answers
-from gantrymq.broker.processors.send_run import SendRunProcessor, answer_frames
+from gantrymq.broker.processors.send_lane import SendLane, answer_frames
 from gantrymq.broker.server import BrokerServer
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType
@@ -28,7 +29,7 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import ResponseCode
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command import CommandRun, RemotingCommand
 from gantrymq.remoting.connection import Connection, split_run
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport import channel as channel_module
@@ -70,7 +71,7 @@ def assert_is(run: SendRun, i: int, request: RemotingCommand) -> None:
     assert properties.unique_key == text_at(run, rows.UNIQUE_AT, rows.UNIQUE_LENGTH, i)
 
 
-def test_a_run_has_the_fields_of_its_requests(rng: random.Random) -> None:
+def test_run_has_fields_of_each_request(rng: random.Random) -> None:
     taken = 0
     for number in range(4000):
         data = send_frame(number) + odd_frame(rng, number)
@@ -84,7 +85,7 @@ def test_a_run_has_the_fields_of_its_requests(rng: random.Random) -> None:
     assert taken > 400
 
 
-def test_a_usual_read_is_one_run(rng: random.Random) -> None:
+def test_pipelined_equal_sends_form_one_run(rng: random.Random) -> None:
     frames = [send_frame(i, rng.randbytes(rng.randrange(1, 99)), flag=rng.choice([0, ONEWAY])) for i in range(40)]
     data = b"x" * 7 + b"".join(frames)
     run = find(data, 7)
@@ -120,7 +121,7 @@ def test_a_usual_read_is_one_run(rng: random.Random) -> None:
         struct.pack(">II", 4 + 5, 1 << 24 | 5) + bytes(5),
     ],
 )
-def test_a_run_ends_before_what_is_not_alike(third: bytes) -> None:
+def test_run_ends_before_different_request(third: bytes) -> None:
     two = send_frame(1) + send_frame(2)
     run = find(two + third + send_frame(4))
     assert run is not None
@@ -129,14 +130,14 @@ def test_a_run_ends_before_what_is_not_alike(third: bytes) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 7, 8, 50, -1])
-def test_a_frame_that_is_not_whole_waits(kept: int) -> None:
+def test_incomplete_frame_stays_in_buffer(kept: int) -> None:
     two = send_frame(1) + send_frame(2)
     run = find(two + send_frame(3)[:kept])
     assert run is not None
     assert (len(run), run.end) == (2, len(two))
 
 
-def test_no_byte_is_trusted(rng: random.Random) -> None:
+def test_run_with_any_changed_byte_is_parsed_as_by_decoder(rng: random.Random) -> None:
     whole = send_frame(1) + send_frame(2)
     for _ in range(5000):
         data = bytearray(whole[: rng.choice([len(whole), rng.randrange(len(whole))])])
@@ -158,7 +159,7 @@ def group_of(run: SendRun, born: Host, sys_flag: int = 0) -> WireSends:
 
 @pytest.mark.parametrize("born", HOSTS)
 @pytest.mark.parametrize("store", HOSTS)
-def test_records_and_answers_are_those_of_each_alone(rng: random.Random, store: str, born: str) -> None:
+def test_run_stores_records_and_answers_of_separate_sends(rng: random.Random, store: str, born: str) -> None:
     host, born_host, now_ms = Host.parse(store), Host.parse(born), 1_800_000_000_000
     for _ in range(20):
         frames = [
@@ -249,9 +250,9 @@ class Fed:
         ]
         # Those to a new topic wait until it is on the disk, on a slow one behind later ones of the same number.
         self.answers = sorted(answers, key=lambda one: (one[0], sorted(one[3].items())))
-        self.offsets = dict(server.store._appender._next_offsets)
-        self.sums = (server.stats.put_total, server.store_stats.put_times, server.store_stats.put_failed)
-        self.by_topic = {key: (item.value, item.times) for key, item in server.stats._items.items()}
+        self.offsets = dict(server.store._puts._appender._next_offsets)
+        self.sums = (server.measures.stats.put_total, server.measures.store.put_times, server.measures.store.put_failed)
+        self.by_topic = {key: (item.value, item.times) for key, item in server.measures.stats._items.items()}
 
 
 Break = Callable[[BrokerServer], None]
@@ -264,7 +265,9 @@ async def feed(
     settings = {"broker_fast_failure_enable": False, **settings}  # a slow machine is no overload
     async with BrokerCase(path, clock=ManualClock(1_800_000_000_000), listen_port=port, **settings) as case:
         wire = Wire()
-        channel = Channel(case.server.dispatcher, server=TlsServer(), find_run=FindSendRun() if together else None)
+        channel = Channel(
+            case.server.dispatcher, server=TlsServer(), find_run=case.server.dispatcher.find_run if together else None
+        )
         channel.connection_made(cast(asyncio.Transport, wire))
         for read in reads:
             channel.data_received(read)
@@ -274,7 +277,7 @@ async def feed(
             if broken is not None:
                 broken(case.server)
                 broken = None
-        while case.server._answers or not case.server.puts.is_idle:
+        while case.server._new_topics._answers or not case.server.puts.is_idle:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
         return Fed(case, wire)
@@ -317,7 +320,7 @@ def reads_of(rng: random.Random, count: int, **settings: Any) -> list[bytes]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("flush", [FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH])
-async def test_a_broker_makes_the_same_of_them(tmp_path: Path, rng: random.Random, flush: FlushDiskType) -> None:
+async def test_broker_stores_run_like_separate_sends(tmp_path: Path, rng: random.Random, flush: FlushDiskType) -> None:
     fed = await assert_same(
         tmp_path, reads_of(rng, 400), flush_disk_type=flush, max_message_size_bytes=4000, auto_create_topic_enable=True
     )
@@ -325,21 +328,21 @@ async def test_a_broker_makes_the_same_of_them(tmp_path: Path, rng: random.Rando
 
 
 @pytest.mark.asyncio
-async def test_the_runs_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, process = [], SendRunProcessor.send_run
+async def test_broker_processes_pipelined_sends_as_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, process = [], SendLane.process
 
-    def counted(self: SendRunProcessor, channel: Channel, run: Any) -> bool:
+    def counted(self: SendLane, channel: Channel, run: Any) -> bool:
         taken.append((len(run), process(self, channel, run)))
         return taken[-1][1]
 
-    monkeypatch.setattr(SendRunProcessor, "send_run", counted)
+    monkeypatch.setattr(SendLane, "process", counted)
     read = b"".join(send_frame(n) for n in range(10))
     await feed(tmp_path, [send_frame(99), read, read], together=True, port=fixed_port())
     assert taken == [(10, True), (10, True)]
 
 
 @pytest.mark.asyncio
-async def test_a_broker_that_takes_nothing_refuses_each(tmp_path: Path) -> None:
+async def test_run_at_broker_refusing_sends_is_refused_request_by_request(tmp_path: Path) -> None:
     read = b"".join(send_frame(n) for n in range(10))
     fed = await assert_same(tmp_path, [send_frame(99), read], send_thread_pool_queue_capacity=4)
     busy = [code for _, code, _, _ in fed.answers if code == ResponseCode.SYSTEM_BUSY]
@@ -376,7 +379,16 @@ async def test_a_failed_run_answers_each_request_with_the_error(
     assert [one[1] for one in fed.answers] == [code] * 18 + [ResponseCode.SUCCESS]
 
 
-def test_a_hook_sees_each_request() -> None:
+class EveryRun:
+    """A lane that takes every run."""
+
+    find = FindSendRun()
+
+    def process(self, channel: Channel, run: CommandRun, /) -> bool:
+        return True
+
+
+def test_send_hook_sees_each_request_of_run() -> None:
     seen = []
 
     def hook(channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -385,6 +397,6 @@ def test_a_hook_sees_each_request() -> None:
 
     run = find(b"".join(send_frame(n, flag=ONEWAY) for n in range(10)))
     assert run is not None
-    dispatcher = RequestDispatcher(hooks=[hook], run_processor=lambda channel, run: True)
+    dispatcher = RequestDispatcher(hooks=[hook], lane=EveryRun())
     dispatcher.requests(Mock(spec=Channel), [run])
     assert seen == list(range(10))

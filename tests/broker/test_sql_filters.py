@@ -94,9 +94,9 @@ async def test_a_held_pull_waits_for_a_message_that_matches(broker: BrokerCase) 
             suspend_timeout_millis=60_000, **SQL,
         )
     )  # fmt: skip
-    while not len(broker.server.holds):
+    while not len(broker.server.sessions.holds):
         await asyncio.sleep(0.001)
-    (pull,) = broker.server.holds._held["T", 0]
+    (pull,) = broker.server.sessions.holds._held["T", 0]
     await broker.send("T", b"2", properties={"a": "2"})
     while pull.looked_until < 2:
         await asyncio.sleep(0.001)
@@ -134,7 +134,7 @@ async def test_without_enable_property_filter_sql_is_refused_as_in_rocketmq(star
     assert [(one.code, one.remark) for one in refused] == [(ResponseCode.SYSTEM_ERROR, remark)] * 3
 
 
-async def test_a_large_filter_over_many_messages_stops_early_and_goes_on(broker: BrokerCase) -> None:
+async def test_pull_with_slow_filter_stops_early_and_continues(broker: BrokerCase) -> None:
     await send_all(broker, ["1"] * 100)
     text = "a = '2'" + " OR a = '2'" * 1000
     offset, pulls = 0, 0
@@ -146,7 +146,7 @@ async def test_a_large_filter_over_many_messages_stops_early_and_goes_on(broker:
     assert pulls > 1
 
 
-async def test_filters_are_kept_as_rocketmq_keeps_them(tmp_path: Path, start_broker: StartBroker) -> None:
+async def test_filter_file_equals_that_of_rocketmq(tmp_path: Path, start_broker: StartBroker) -> None:
     broker = await start_broker(tmp_path / "store", enable_property_filter=True)
     await send_all(broker, ["1", "7"])
     await subscribe(broker, "a >")  # invalid: not written
@@ -160,7 +160,7 @@ async def test_filters_are_kept_as_rocketmq_keeps_them(tmp_path: Path, start_bro
     assert data["bloomFilterData"]["bitNum"] == 112
     assert len(data["bloomFilterData"]["bitPos"]) == 3
     again = await start_broker(tmp_path / "store", enable_property_filter=True)
-    kept = again.server.filters.get("T", "G")
+    kept = again.server.tables.filters.get("T", "G")
     assert kept is not None
     assert (kept.expression, kept.client_version, kept.dead_time >= kept.born_time) == ("a > 5", 2, True)
 
@@ -194,12 +194,12 @@ async def test_the_parser_is_loaded_on_a_thread(
 
     monkeypatch.setattr(SqlFilterCache, "load", noted)
     await send_all(broker, ["1", "7"])
-    assert not broker.server.filters.is_ready
+    assert not broker.server.tables.filters.is_ready
     if first == "check":
         assert (await check(broker, "a > 5")).code == ResponseCode.SUCCESS
     elif first == "heartbeat":
         await subscribe(broker, "a > 5")
-        await broker.server.filters.begin_loading()
+        await broker.server.tables.filters.begin_loading()
     found = await asyncio.gather(*(broker.pull(subscription="a > 5", **SQL) for _ in range(3)))
     assert [bodies(one) for one in found] == [[b"7"]] * 3
     assert len(threads) == 1

@@ -23,7 +23,7 @@ def sums(stats: BrokerStatsManager, now_ms: int) -> list[int]:
     return [found.stats_minute.sum, found.stats_hour.sum, found.stats_day.sum]
 
 
-def test_messages_before_the_first_sample_count() -> None:
+def test_statistics_count_messages_before_first_sample() -> None:
     stats = BrokerStatsManager()
     stats.put("T", 3, 300)
     stats.sample(START_MS)
@@ -31,7 +31,7 @@ def test_messages_before_the_first_sample_count() -> None:
     assert 0 < stats.tps(TOPIC_PUT_NUMS, "T", START_MS) <= 0.3
 
 
-def test_spans_end() -> None:
+def test_statistics_of_span_drop_older_messages() -> None:
     stats, now_ms = BrokerStatsManager(), START_MS
     stats.put("T", 3, 300)
     for _ in range(12):
@@ -59,18 +59,18 @@ async def viewed(broker: BrokerCase, kind: str, key: str) -> int | None:
 
 
 @pytest.mark.asyncio
-async def test_the_cluster_counts_all_messages_of_the_broker(broker: BrokerCase) -> None:
+async def test_cluster_statistics_count_all_messages_of_broker(broker: BrokerCase) -> None:
     assert [await viewed(broker, kind, "DefaultCluster") for kind in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")] == [
         None,
         None,
     ]
-    broker.server.stats.sample(START_MS)
+    broker.server.measures.stats.sample(START_MS)
     for topic in ("T", "T", "U"):
         await broker.send(topic)
     await broker.dispatched(2)
     await broker.pull("T")
-    broker.server.stats.forget(["DefaultCluster"])  # a topic of that name
-    broker.server.stats.sample(START_MS + SAMPLE_MS)
+    broker.server.measures.stats.forget(["DefaultCluster"])  # a topic of that name
+    broker.server.measures.stats.sample(START_MS + SAMPLE_MS)
     assert [await viewed(broker, kind, "DefaultCluster") for kind in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")] == [3, 2]
 
 
@@ -81,5 +81,5 @@ async def test_a_message_sent_back_counts_for_its_own_topic(broker: BrokerCase) 
     for offset in (0, broker.server.store.max_phy_offset):
         back = ConsumerSendMsgBackRequestHeader(offset=offset, group="G", delay_level=0, origin_topic="invented")
         assert (await broker.ask(back)).code == ResponseCode.SUCCESS
-    broker.server.stats.sample(START_MS)
+    broker.server.measures.stats.sample(START_MS)
     assert [await viewed(broker, "SNDBCK_PUT_NUMS", f"{topic}@G") for topic in ("T", "invented")] == [2, None]

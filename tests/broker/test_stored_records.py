@@ -120,7 +120,7 @@ async def test_a_message_that_waits_for_its_delay_is_sent_back(broker: BrokerCas
 
 
 @pytest.mark.asyncio
-async def test_only_so_many_offsets_without_a_queue_are_looked_for_at_once(
+async def test_concurrent_lookups_of_offsets_without_queue_are_limited(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.heart_beat()

@@ -62,7 +62,7 @@ def nonsense(rng: random.Random, code: int) -> RemotingCommand:
 
 
 @pytest.mark.asyncio
-async def test_nonsense_is_answered(broker: BrokerCase, rng: random.Random) -> None:
+async def test_malformed_requests_are_answered_with_errors(broker: BrokerCase, rng: random.Random) -> None:
     with structlog.testing.capture_logs() as logs:
         for _ in range(ROUNDS):
             for code in [*RequestCode, 0, -1, 32_767]:

@@ -18,7 +18,7 @@ from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import names
 from gantrymq.broker.appends.send_properties import prepared_properties
-from gantrymq.broker.processors import send
+from gantrymq.broker.processors import send_steps
 from gantrymq.broker.transactions import decisions
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType
@@ -96,7 +96,7 @@ class Transactions:
         server = self.case.server
         await server.store.until_durable(server.store.max_phy_offset)
         server._transaction_check._publish()
-        offsets = server.offsets
+        offsets = server.tables.offsets
         return offsets.query(names.TRANS_GROUP, HALF, 0), offsets.query(names.TRANS_GROUP, OP, 0)
 
     async def decided(self) -> set[int]:
@@ -151,7 +151,7 @@ async def test_a_prepared_message_is_stored_as_a_half_message(tx: Transactions) 
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster", "__transactionId__": "U",
     }  # fmt: skip
     assert await tx.stored("T", 1) == []
-    assert tx.case.server.transaction_metrics.count("T") == 1
+    assert tx.case.server.tables.transaction_metrics.count("T") == 1
 
 
 async def test_a_commit_puts_the_message_into_its_topic_and_an_op_message(tx: Transactions) -> None:
@@ -166,10 +166,10 @@ async def test_a_commit_puts_the_message_into_its_topic_and_an_op_message(tx: Tr
         name: value for name, value in first.properties.items() if name not in ("REAL_TOPIC", "REAL_QID")
     }
     assert (op.body, op.properties, op.sys_flag) == (b"0,", {"WAIT": "true", "TAGS": "d"}, 0)
-    assert tx.case.server.transaction_metrics.count("T") == 0
+    assert tx.case.server.tables.transaction_metrics.count("T") == 0
 
 
-async def test_messages_are_the_same_whether_their_bytes_are_kept_or_read(
+async def test_committed_message_is_equal_from_memory_and_log(
     tx: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def transact() -> None:
@@ -184,7 +184,7 @@ async def test_messages_are_the_same_whether_their_bytes_are_kept_or_read(
     await transact()
     monkeypatch.setattr(decisions, "MAX_KEPT_BYTES", 0)
     await transact()
-    monkeypatch.setattr(send, "prepared_properties", lambda text, marks: None)
+    monkeypatch.setattr(send_steps, "prepared_properties", lambda text, marks: None)
     await transact()
     halves, finals = await tx.stored(HALF), await tx.stored("T", 1)
     assert [values(one) for one in halves] == 3 * [values(halves[2])]
@@ -193,7 +193,7 @@ async def test_messages_are_the_same_whether_their_bytes_are_kept_or_read(
     assert [one.queue_offset for one in finals] == [0, 1, 2]
 
 
-async def test_a_rollback_puts_an_op_message_alone(tx: Transactions) -> None:
+async def test_rollback_stores_only_an_op_message(tx: Transactions) -> None:
     halves = [await tx.prepare() for _ in range(3)]
     for half in halves:
         assert (await tx.end(half, TRANSACTION_ROLLBACK)).code == ResponseCode.SUCCESS
@@ -205,7 +205,7 @@ async def test_a_rollback_puts_an_op_message_alone(tx: Transactions) -> None:
     assert tx.asked == []
 
 
-async def test_an_op_message_is_put_when_it_is_full(start: StartTransactions) -> None:
+async def test_full_op_message_is_stored(start: StartTransactions) -> None:
     tx = await start(transaction_op_msg_max_size=6, transaction_op_batch_interval_ms=1_000_000)
     for _ in range(8):
         await tx.end(await tx.prepare(), TRANSACTION_ROLLBACK)
@@ -224,7 +224,7 @@ async def test_an_op_message_is_put_when_it_is_full(start: StartTransactions) ->
         ({"at": -1}, ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"),
     ],
 )
-async def test_an_end_without_its_half_message_is_refused(
+async def test_decision_without_half_message_is_refused(
     tx: Transactions, change: dict[str, Any], code: int, remark: str
 ) -> None:
     half = await tx.prepare()
@@ -236,13 +236,13 @@ async def test_an_end_without_its_half_message_is_refused(
     assert await tx.stored("T", 1) == []
 
 
-async def test_an_end_without_a_message_id_is_carried_out(tx: Transactions) -> None:
+async def test_decision_without_message_id_is_executed(tx: Transactions) -> None:
     half = await tx.prepare()
     assert (await tx.end(half, TRANSACTION_COMMIT, msg_id=None)).code == ResponseCode.SUCCESS
     assert [one.body for one in await tx.stored("T", 1)] == [b"body"]
 
 
-async def test_a_message_of_a_topic_is_no_half_message(tx: Transactions) -> None:
+async def test_decision_on_ordinary_message_is_refused(tx: Transactions) -> None:
     plain = await tx.case.send("T", properties={"PGROUP": "P", "REAL_TOPIC": "T", "REAL_QID": "0"})
     refused = await tx.end(plain.read(SendMessageResponseHeader), TRANSACTION_COMMIT)
     assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
@@ -250,13 +250,13 @@ async def test_a_message_of_a_topic_is_no_half_message(tx: Transactions) -> None
 
 async def test_a_half_message_of_a_deleted_topic_is_not_committed(tx: Transactions) -> None:
     half = await tx.prepare()
-    tx.case.server.topics.delete("T")
+    tx.case.server.tables.topics.delete("T")
     assert (await tx.end(half, TRANSACTION_COMMIT)).code == ResponseCode.TOPIC_NOT_EXIST
     assert (await tx.end(half, TRANSACTION_ROLLBACK)).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize("properties", [{"DELAY": "3"}, {"TIMER_DELAY_SEC": "3"}])
-async def test_a_delayed_one_is_refused(tx: Transactions, properties: dict[str, str]) -> None:
+async def test_half_message_with_delay_is_refused(tx: Transactions, properties: dict[str, str]) -> None:
     refused = await tx.case.send(properties={"TRAN_MSG": "true", "PGROUP": "P", **properties})
     assert (refused.code, refused.remark) == (
         ResponseCode.MESSAGE_ILLEGAL,
@@ -264,7 +264,7 @@ async def test_a_delayed_one_is_refused(tx: Transactions, properties: dict[str, 
     )
 
 
-async def test_one_whose_properties_leave_no_room_for_a_check_is_refused(tx: Transactions) -> None:
+async def test_half_message_with_full_properties_is_refused(tx: Transactions) -> None:
     refused = await tx.case.send(properties={"TRAN_MSG": "true", "PGROUP": "P", "x": "y" * 32_500})
     assert refused.code == ResponseCode.MESSAGE_ILLEGAL
 
@@ -297,7 +297,7 @@ async def test_an_open_half_message_is_checked_and_its_answer_commits_it(tx: Tra
     assert len(tx.asked) == 1
 
 
-async def test_one_that_is_younger_than_the_timeout_is_not_checked(tx: Transactions) -> None:
+async def test_half_message_younger_than_timeout_is_not_checked(tx: Transactions) -> None:
     await tx.prepare(born_timestamp=NOW_MS)
     await tx.check(6_000)
     assert tx.asked == []
@@ -305,7 +305,7 @@ async def test_one_that_is_younger_than_the_timeout_is_not_checked(tx: Transacti
     assert len(tx.asked) == 1
 
 
-async def test_what_was_decided_after_one_that_is_too_young_stays_decided(tx: Transactions) -> None:
+async def test_decision_after_too_young_half_message_is_kept(tx: Transactions) -> None:
     """The check ends before the young one, so the next check must read the op message again."""
     await tx.prepare(b"young", born_timestamp=NOW_MS)
     await tx.end(await tx.prepare(b"rolled back"), TRANSACTION_ROLLBACK)
@@ -316,7 +316,7 @@ async def test_what_was_decided_after_one_that_is_too_young_stays_decided(tx: Tr
     assert [message.body for _, message in tx.asked] == [b"young"]
 
 
-async def test_the_clock_makes_a_check_due(start: StartTransactions) -> None:
+async def test_half_message_is_checked_when_clock_reaches_timeout(start: StartTransactions) -> None:
     tx = await start(transaction_check_interval_ms=30_000)
     await tx.connect()
     await tx.prepare()
@@ -328,7 +328,7 @@ async def test_the_clock_makes_a_check_due(start: StartTransactions) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_one_without_an_answer_is_checked_so_often_and_then_moved(start: StartTransactions) -> None:
+async def test_unanswered_half_message_is_moved_after_max_checks(start: StartTransactions) -> None:
     tx = await start(transaction_check_max=3)
     await tx.connect()
     await tx.prepare()
@@ -339,7 +339,7 @@ async def test_one_without_an_answer_is_checked_so_often_and_then_moved(start: S
     assert moved.properties["TRANSACTION_CHECK_TIMES"] == "3"
     await tx.write_ops()
     assert await tx.decided() == {0, 1, 2, 3}  # so that a kill moves it once
-    assert tx.case.server.transaction_metrics.count("T") == 0
+    assert tx.case.server.tables.transaction_metrics.count("T") == 0
     resumed = await tx.case.ask(ResumeCheckHalfMessageRequestHeader(topic="T", msg_id=moved.msg_id))
     assert resumed.code == ResponseCode.SUCCESS
     await tx.check()
@@ -348,7 +348,7 @@ async def test_one_without_an_answer_is_checked_so_often_and_then_moved(start: S
     assert len(await tx.stored("T", 1)) == 1
 
 
-async def test_a_new_one_is_checked_once_where_no_check_is_allowed(start: StartTransactions) -> None:
+async def test_half_message_with_max_checks_0_is_checked_once(start: StartTransactions) -> None:
     tx = await start(transaction_check_max=0)
     await tx.connect()
     await tx.prepare(born_timestamp=NOW_MS)
@@ -367,14 +367,14 @@ async def test_only_a_discarded_half_message_can_be_resumed(tx: Transactions, ms
     assert await tx.stored(HALF) == []
 
 
-async def test_one_that_is_older_than_the_log_keeps_messages_is_moved(tx: Transactions) -> None:
+async def test_half_message_older_than_retention_is_moved(tx: Transactions) -> None:
     await tx.prepare()
     await tx.check(72 * 3_600_000 + 1)
     assert tx.asked == []
     assert len(await tx.stored(DISCARDED)) == 1
 
 
-async def test_a_decision_that_no_op_message_names_yet_counts(start: StartTransactions) -> None:
+async def test_decision_in_memory_counts_before_op_message(start: StartTransactions) -> None:
     """RocketMQ checks such a message, and a commit is delivered twice."""
     tx = await start(transaction_op_batch_interval_ms=1_000_000)
     await tx.connect()
@@ -407,7 +407,7 @@ async def test_a_decision_after_the_one_of_a_check_is_refused(tx: Transactions) 
     assert await tx.stored("T", 1) == []
 
 
-async def test_half_messages_in_front_of_an_open_one_are_passed_once(start: StartTransactions) -> None:
+async def test_decided_half_messages_before_open_one_are_read_once(start: StartTransactions) -> None:
     tx = await start(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     await tx.connect()
     halves = [await tx.prepare() for _ in range(40)]
@@ -424,20 +424,20 @@ async def test_half_messages_in_front_of_an_open_one_are_passed_once(start: Star
     assert len(tx.asked) == 1
 
 
-async def test_the_offsets_wait_for_the_disk(start: StartTransactions) -> None:
+async def test_transaction_offsets_are_saved_after_flush(start: StartTransactions) -> None:
     """Otherwise a power cut takes the final message, and no check looks at its half message again."""
     tx = await start(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     await tx.end(await tx.prepare(), TRANSACTION_COMMIT)
     await tx.check(0)
     assert tx.case.server.store.flushed_offset < tx.case.server.store.max_phy_offset
-    assert tx.case.server.offsets.query(names.TRANS_GROUP, HALF, 0) == -1
+    assert tx.case.server.tables.offsets.query(names.TRANS_GROUP, HALF, 0) == -1
     assert await tx.published() == (1, 0)
 
 
 # The producer's own time
 
 
-async def test_an_immune_message_is_not_checked_before_its_time_and_its_own_end_is_late_after_it(
+async def test_immune_half_message_is_checked_after_its_immunity(
     start: StartTransactions,
 ) -> None:
     tx = await start(transaction_check_max=2)
@@ -456,7 +456,7 @@ async def test_an_immune_message_is_not_checked_before_its_time_and_its_own_end_
     assert later.queue_offset == 1
 
 
-async def test_an_immune_message_with_many_behind_it_is_put_back(
+async def test_immune_half_message_before_many_others_is_stored_again(
     tx: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gantrymq.broker.transactions.check._MAX_PASSED", 2)
@@ -534,7 +534,7 @@ async def again(tx: Transactions, start: StartTransactions, **settings: Any) -> 
     return fresh
 
 
-async def test_a_stop_names_all_decided_messages(start: StartTransactions) -> None:
+async def test_shutdown_stores_op_messages_of_all_decisions(start: StartTransactions) -> None:
     tx = await start(transaction_op_batch_interval_ms=1_000_000, transaction_op_msg_max_size=10)
     for _ in range(9):
         await tx.end(await tx.prepare(), TRANSACTION_COMMIT)
@@ -544,7 +544,7 @@ async def test_a_stop_names_all_decided_messages(start: StartTransactions) -> No
     assert [message.body for _, message in tx.asked] == [b"open"]
 
 
-async def test_checks_go_on_after_a_restart(start: StartTransactions) -> None:
+async def test_checks_continue_after_restart(start: StartTransactions) -> None:
     tx = await start()
     await tx.connect()
     await tx.prepare(b"one")
@@ -570,7 +570,7 @@ async def test_ops_of_4_9_8_are_read(tx: Transactions) -> None:
     assert [header.tran_state_table_offset for header, _ in tx.asked] == [3]
 
 
-async def test_the_metrics_are_kept_in_javas_shape(start: StartTransactions, tmp_path: Path) -> None:
+async def test_transaction_metrics_file_equals_that_of_java(start: StartTransactions, tmp_path: Path) -> None:
     tx = await start()
     await tx.prepare()
     await tx.case.stop()
@@ -579,15 +579,15 @@ async def test_the_metrics_are_kept_in_javas_shape(start: StartTransactions, tmp
     assert kept["transactionCount"] == {"T": {"count": 1, "timeStamp": NOW_MS}}
     assert set(kept["dataVersion"]) == {"counter", "stateVersion", "timestamp"}
     tx = await start(clock=tx.clock)
-    assert tx.case.server.transaction_metrics.count("T") == 1
+    assert tx.case.server.tables.transaction_metrics.count("T") == 1
     await tx.case.stop()
     file.write_text(file.read_text()[:20])  # as a kill leaves the real broker's
     tx = await start(clock=tx.clock)
     await tx.prepare()
-    assert tx.case.server.transaction_metrics.count("T") == 1
+    assert tx.case.server.tables.transaction_metrics.count("T") == 1
 
 
-async def test_an_unknown_state_has_no_answer_and_changes_nothing(tx: Transactions) -> None:
+async def test_decision_with_unknown_state_changes_nothing(tx: Transactions) -> None:
     half = await tx.prepare()
     request = RemotingCommand.request(end_header(half.queue_offset, int(half.msg_id[-16:], 16), TRANSACTION_NONE), b"")
     with pytest.raises(RemotingTimeoutError):

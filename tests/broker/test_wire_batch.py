@@ -40,7 +40,7 @@ def wire(rng: random.Random, count: int) -> bytes:
 
 
 @pytest.mark.parametrize("store", HOSTS)
-def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -> None:
+def test_records_of_batch_equal_records_of_its_messages(rng: random.Random, store: str) -> None:
     host, now_ms = Host.parse(store), 1_800_000_000_000
     for _ in range(50):
         batch = batch_of(rng, wire(rng, rng.randint(1, 20)))
@@ -58,7 +58,7 @@ def test_the_records_are_those_of_its_messages(rng: random.Random, store: str) -
 
 
 @pytest.mark.parametrize("store", HOSTS)
-def test_its_message_ids_are_those_of_its_messages(rng: random.Random, store: str) -> None:
+def test_message_ids_of_batch_equal_ids_of_its_messages(rng: random.Random, store: str) -> None:
     host = Host.parse(store)
     for count in (1, 2, 300):
         places = [rng.randrange(1 << 63) for _ in range(count)]

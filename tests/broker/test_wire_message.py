@@ -19,7 +19,7 @@ HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 MORE = {"MSG_REGION": "DefaultRegion"}
 
 
-def test_properties_are_taken_as_they_came_only_where_that_is_what_they_say(rng: random.Random) -> None:
+def test_plain_properties_are_accepted_only_if_decoding_keeps_them(rng: random.Random) -> None:
     taken = 0
     names = ("UNIQ_KEY", "WAIT", "DELAY", "TRACE_ON", "a", "ü")
     pieces = [*names, *(f"{name}\x01v" for name in names), "\ud800", "\x01", "\x02", "\x02", "TRUE", "false"]
@@ -60,7 +60,7 @@ def test_properties_that_need_processing_are_not_plain(text: str | None) -> None
 
 
 @pytest.mark.parametrize("store", HOSTS)
-def test_the_record_is_that_of_the_message(rng: random.Random, store: str) -> None:
+def test_record_of_wire_message_equals_record_of_decoded_message(rng: random.Random, store: str) -> None:
     host, now_ms = Host.parse(store), 1_800_000_000_000
     for _ in range(50):
         properties = {"UNIQ_KEY": rng.randbytes(16).hex(), "TAGS": "t" * rng.randint(1, 9)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.log.mapped_file import MappedFile
+from memory_file_system import MemoryFileSystem
 
 SIZE = 1 << 20
 

@@ -13,9 +13,14 @@ from golden_stores import unpack
 
 
 @pytest.fixture
-def gantrymq(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """``gantrymq("store", "info", path)`` in this process."""
+def gantrymq(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``gantrymq("store", "info", path)`` in this process.
+
+    A server's log is not set up: its handlers would keep this test's stderr, and later tests would log into it.
+    """
     from gantrymq.cli.main import exit_code
+
+    monkeypatch.setattr("gantrymq.cli.serving._log_to_stderr", lambda **_: None)
 
     def run(*arguments: object) -> Outcome:
         code = exit_code([str(argument) for argument in arguments])

@@ -121,7 +121,7 @@ def run_all(store: Path, out: Path) -> list[tuple[int, str]]:
         ("consumequeue", 0, 0),
     ],
 )
-def test_no_command_ends_by_a_signal_at_a_real_bad_sector(
+def test_command_at_real_bad_sector_is_not_ended_by_signal(
     whole: Path, expected: Callable[[Path], list[str]], tmp_path: Path, kind: str, number: int, block: int
 ) -> None:
     path = names_of(whole, kind)[number]
@@ -130,7 +130,7 @@ def test_no_command_ends_by_a_signal_at_a_real_bad_sector(
             assert_told(outcome, text, path, command)
 
 
-def test_verify_says_which_bytes_of_the_log_cannot_be_read(gantrymq: Run, whole: Path, tmp_path: Path) -> None:
+def test_verify_names_unreadable_bytes_of_log(gantrymq: Run, whole: Path, tmp_path: Path) -> None:
     path = names_of(whole, "commitlog")[1]
     with bad_blocks(image_of(whole, tmp_path), tmp_path, (path, 3)) as store:
         outcome = gantrymq("store", "verify", store, "--json")
@@ -140,7 +140,7 @@ def test_verify_says_which_bytes_of_the_log_cannot_be_read(gantrymq: Run, whole:
     assert outcome.code == 1
 
 
-def test_salvage_says_unreadable_once_for_each_place(gantrymq: Run, whole: Path, tmp_path: Path) -> None:
+def test_salvage_reports_each_unreadable_range_once(gantrymq: Run, whole: Path, tmp_path: Path) -> None:
     path = names_of(whole, "commitlog")[1]
     with bad_blocks(image_of(whole, tmp_path), tmp_path, (path, 3)) as store:
         outcome = gantrymq("store", "salvage", store, tmp_path / "out", "--json")
@@ -153,7 +153,7 @@ def test_salvage_says_unreadable_once_for_each_place(gantrymq: Run, whole: Path,
     assert outcome.code == 1
 
 
-def test_every_command_tells_of_an_unreadable_checkpoint(
+def test_every_command_reports_unreadable_checkpoint(
     gantrymq: Run, spoil: Break, whole: Path, expected: Callable[[Path], list[str]], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
@@ -165,7 +165,7 @@ def test_every_command_tells_of_an_unreadable_checkpoint(
 
 
 @pytest.mark.parametrize(("number", "block"), [(0, 0), (0, 1), (1, 0)])
-def test_verify_says_which_bytes_of_the_index_cannot_be_read(
+def test_verify_names_unreadable_bytes_of_index(
     gantrymq: Run, whole: Path, tmp_path: Path, number: int, block: int
 ) -> None:
     path = names_of(whole, "index")[number]
@@ -184,7 +184,7 @@ Positions = Callable[[int], int]
 @pytest.mark.parametrize("at", [lambda size: 0, lambda size: size // 2 // 4096 * 4096], ids=["begin", "middle"])
 @pytest.mark.parametrize("kind", ["commitlog", "consumequeue", "index"])
 @pytest.mark.parametrize("number", [0, -1], ids=["first", "last"])
-def test_every_command_tells_of_unreadable_bytes(
+def test_every_command_reports_unreadable_bytes(
     gantrymq: Run,
     spoil: Break,
     whole: Path,

@@ -85,7 +85,7 @@ def assert_names(outcome: Outcome, path: Path, position: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "block"), [(0, 0), (-1, 0), (-1, 2), (-2, 15)])
-def test_a_bad_page_of_the_log_costs_the_messages_in_it_and_no_other(
+def test_bad_page_of_log_loses_only_its_messages(
     gantrymq: Run, spoil: Break, store: Path, closed: tuple[Path, dict[tuple[int, int], Place]], number: int, block: int
 ) -> None:
     path = nth(store, "commitlog", number)
@@ -108,7 +108,7 @@ def test_a_bad_page_of_the_log_costs_the_messages_in_it_and_no_other(
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_entries_of_a_bad_page_of_a_queue_come_again_from_the_log(
+def test_units_of_bad_page_of_queue_are_read_from_log(
     gantrymq: Run, spoil: Break, store: Path, closed: tuple[Path, dict[tuple[int, int], Place]], number: int
 ) -> None:
     path = nth(store, "consumequeue", number)
@@ -125,7 +125,7 @@ def test_entries_of_a_bad_page_of_a_queue_come_again_from_the_log(
     assert outcome.lines[0]["queueOffset"] == 0
 
 
-def test_a_bad_checkpoint_hides_no_message(
+def test_unreadable_checkpoint_hides_no_message(
     gantrymq: Run, spoil: Break, store: Path, closed: tuple[Path, dict[tuple[int, int], Place]]
 ) -> None:
     spoil(store / "checkpoint", 0, BLOCK_BYTES)
@@ -148,7 +148,7 @@ def test_a_query_gives_what_the_readable_part_of_the_index_has(
         assert_names(outcome, path, begin)
 
 
-def test_show_names_the_bad_page_in_which_its_message_lies(
+def test_show_names_bad_page_of_its_message(
     gantrymq: Run, spoil: Break, store: Path, closed: tuple[Path, dict[tuple[int, int], Place]]
 ) -> None:
     path = nth(store, "commitlog", 0)
@@ -159,9 +159,7 @@ def test_show_names_the_bad_page_in_which_its_message_lies(
     assert f"{path}: cannot be read at byte {BLOCK_BYTES}" in outcome.err
 
 
-def test_a_log_of_one_file_whose_first_page_is_bad_is_not_taken_for_an_empty_one(
-    gantrymq: Run, spoil: Break, tmp_path: Path
-) -> None:
+def test_log_whose_only_file_begins_with_bad_page_is_not_empty(gantrymq: Run, spoil: Break, tmp_path: Path) -> None:
     path = tmp_path / "store"
     with MessageStore.open(path, CONFIG, housekeeping=False) as store:
         for n in range(100):
@@ -199,7 +197,7 @@ def test_a_dry_run_refuses_what_a_recovery_refuses(gantrymq: Run, spoil: Break, 
     } == {one: data for one, data in before.items() if one.name not in ("lock", "abort")}
 
 
-def test_a_reader_of_the_library_raises_unless_it_is_told_to_go_on(spoil: Break, store: Path) -> None:
+def test_store_reader_raises_unless_it_skips_lost_data(spoil: Break, store: Path) -> None:
     path = nth(store, "commitlog", -1)
     spoil(path, 0, BLOCK_BYTES)
     with pytest.raises(DiskError, match="cannot be read at byte 0"):
@@ -362,7 +360,7 @@ def test_rebuild_names_what_a_bad_page_of_the_last_log_file_costs(
     assert saved.code == 1
 
 
-def test_a_stale_file_handle_is_named_as_a_bad_sector_is(
+def test_stale_file_handle_is_reported_like_bad_sector(
     gantrymq: Run, monkeypatch: pytest.MonkeyPatch, store: Path
 ) -> None:
     """As of a network file system whose server has lost a file (ESTALE): a seam below everything that reads."""

@@ -91,7 +91,7 @@ def refused(outcome: Outcome, code: int, *texts: str) -> None:
     assert all(text in outcome.err for text in texts), outcome.err
 
 
-def test_the_cluster_and_its_broker(admin: Admin, broker: EmbeddedBroker, sent: list[Any]) -> None:
+def test_cluster_and_broker_commands_show_the_broker(admin: Admin, broker: EmbeddedBroker, sent: list[Any]) -> None:
     [line] = of(admin("cluster", "--json"))
     assert (line["cluster"], line["brokerName"], line["brokerId"]) == ("DefaultCluster", "broker-a", 0)
     assert (line["address"], line["version"], line["active"]) == (broker.address, "V5_5_0", True)
@@ -125,7 +125,7 @@ def test_a_setting_is_changed_and_read_back(admin: Admin) -> None:
     assert wiped["topics"] == added["topics"] > 0
 
 
-def test_the_life_of_a_topic(admin: Admin) -> None:
+def test_topic_commands_create_change_and_delete(admin: Admin) -> None:
     [made] = of(admin("topic", "create", "lives", "--queues", 3, "--attribute", "+message.type=NORMAL", "--json"))
     assert (made["readQueueNums"], made["writeQueueNums"], made["perm"], made["created"]) == (3, 3, 6, True)
     [made] = of(admin("topic", "create", "lives", "--write-queues", 5, "--json"))
@@ -168,7 +168,7 @@ def test_a_name_that_no_broker_accepts_is_refused_before_it_is_sent(admin: Admin
         assert "\x1b" not in outcome.err
 
 
-def test_the_life_of_a_group(admin: Admin) -> None:
+def test_group_commands_create_change_and_delete(admin: Admin) -> None:
     [made] = of(admin("group", "create", "late", "--retry-max", 3, "--json"))
     assert (made["retryMaxTimes"], made["retryQueueNums"], made["consumeEnable"], made["created"]) == (3, 1, True, True)
     [made] = of(admin("group", "create", "late", "--disable", "--json"))
@@ -196,7 +196,7 @@ def test_the_life_of_a_group(admin: Admin) -> None:
         refused(admin("group", word, "late"), 3, "there is no group late", "group list")
 
 
-def test_how_far_a_group_is_and_a_reset(admin: Admin, watchers: str) -> None:
+def test_group_progress_follows_reset(admin: Admin, watchers: str) -> None:
     def positions() -> list[tuple[int, int, int]]:
         lines = of(admin("group", "progress", watchers, "-t", "orders", "--json"), topic="orders")
         return [(one["queueId"], one["consumerOffset"], one["diff"]) for one in lines]
@@ -230,7 +230,7 @@ def test_how_far_a_group_is_and_a_reset(admin: Admin, watchers: str) -> None:
     refused(admin("group", "reset", watchers, "-t", "nowhere", "--to", "latest"), 3, "there is no topic nowhere")
 
 
-def test_a_message_is_found_in_every_way(admin: Admin, sent: list[Any]) -> None:
+def test_message_is_found_by_id_key_and_offset(admin: Admin, sent: list[Any]) -> None:
     first = sent[0]
     for words in (
         ("by-id", "orders", first.msg_id),
@@ -266,7 +266,7 @@ def test_a_message_is_found_in_every_way(admin: Admin, sent: list[Any]) -> None:
     refused(admin("message", "by-key", "orders", "TagB", "--key-type", "T"), 1, "has the tag TagB")
 
 
-def test_which_groups_have_consumed_a_message(
+def test_message_track_shows_state_of_groups(
     admin: Admin, broker: EmbeddedBroker, sent: list[Any], watchers: str
 ) -> None:
     track = ("message", "track", "orders", sent[0].msg_id, "--json")
@@ -290,7 +290,7 @@ def test_which_groups_have_consumed_a_message(
     refused(admin("message", "track", "orders", "0" * 32), 3, "no message")
 
 
-def test_the_trace_of_a_message(admin: Admin, broker: EmbeddedBroker) -> None:
+def test_message_trace_is_shown(admin: Admin, broker: EmbeddedBroker) -> None:
     broker.create_topic("traces", 1)
     one, other = "AC110001" * 4, "AC110002" * 4
     records = [
@@ -352,7 +352,7 @@ def test_a_message_is_sent_and_clients_are_listed(admin: Admin, broker: Embedded
     refused(admin("connection", "producers", "nobody", "-t", "sends"), 3, "nobody", "producer list")
 
 
-def test_the_files_that_mqadmin_exports(admin: Admin, sent: list[Any], tmp_path: Path) -> None:
+def test_report_commands_write_files_of_mqadmin(admin: Admin, sent: list[Any], tmp_path: Path) -> None:
     for what, name in (("configs", "configs"), ("metrics", "metrics"), ("metadata", "metadata")):
         assert of(admin("report", what, tmp_path / "new", "--json")) == [
             {"out": str(tmp_path / "new" / f"{name}.json")}
@@ -376,7 +376,7 @@ def test_the_files_that_mqadmin_exports(admin: Admin, sent: list[Any], tmp_path:
     refused(admin("report", "configs", tmp_path / "topic.json" / "x"), 2, "Not a directory")
 
 
-def test_values_at_the_name_servers(admin: Admin) -> None:
+def test_kv_commands_read_and_write_name_servers(admin: Admin) -> None:
     assert of(admin("kv", "put", "space", "key", "a value", "--json"))
     for words in (("get", "space", "key"), ("list", "space")):
         assert of(admin("kv", *words, "--json")) == [{"namespace": "space", "key": "key", "value": "a value"}]
@@ -413,7 +413,9 @@ def half_away(broker: EmbeddedBroker, topic: str) -> Iterator[None]:
             tell(lambda: RemotingCommand.request(UnRegisterBrokerRequestHeader(**identity)))
 
 
-def test_a_cluster_that_is_half_away(admin: Admin, broker: EmbeddedBroker, watchers: str, tmp_path: Path) -> None:
+def test_partly_missing_cluster_names_missing_broker(
+    admin: Admin, broker: EmbeddedBroker, watchers: str, tmp_path: Path
+) -> None:
     """What is there is shown, what does not answer is named, and the exit code is 1."""
     broker.create_topic("halved", 1)
     with half_away(broker, "halved"):
@@ -443,7 +445,7 @@ def test_a_cluster_that_is_half_away(admin: Admin, broker: EmbeddedBroker, watch
         refused(admin("broker", "status", "-b", "broker-z"), 3, "is that broker running")
 
 
-def test_a_topic_of_another_broker_with_an_odd_name(admin: Admin, broker: EmbeddedBroker) -> None:
+def test_topic_with_special_characters_is_administered(admin: Admin, broker: EmbeddedBroker) -> None:
     odd = f"odd {EVIL}/ü\u202e"
     with half_away(broker, odd):
         assert of(admin("topic", "list", "--json"), topic=odd)
@@ -456,7 +458,7 @@ def test_a_topic_of_another_broker_with_an_odd_name(admin: Admin, broker: Embedd
     refused(admin("topic", "status", odd), 3, "there is no topic odd ·[2J")
 
 
-def test_another_operator_changes_the_topic_meanwhile(
+def test_concurrent_change_of_topic_is_detected(
     admin: Admin, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("contested", 1)
@@ -474,7 +476,7 @@ def test_another_operator_changes_the_topic_meanwhile(
     assert [line["readQueueNums"] for line in outcome.lines] == [9]
 
 
-def test_no_permission_and_no_cluster(gantrymq: Run, tmp_path: Path) -> None:
+def test_missing_permission_and_missing_cluster_are_errors(gantrymq: Run, tmp_path: Path) -> None:
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text("accounts:\n- accessKey: operator\n  secretKey: secret-1\n  admin: true\n")
     with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(accounts)}) as broker:
@@ -491,7 +493,7 @@ def test_no_permission_and_no_cluster(gantrymq: Run, tmp_path: Path) -> None:
     )
 
 
-def test_where_the_connection_comes_from(
+def test_admin_connects_by_option_environment_or_profile(
     gantrymq: Run, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for produce and consume, whose tests have all cases."""
@@ -522,7 +524,7 @@ def test_ctrl_c_ends_a_watch_cleanly(broker: EmbeddedBroker) -> None:
     assert (child.returncode, err) == (0, b"")
 
 
-def test_a_watch_ends_with_its_reader_also_while_the_cluster_is_away() -> None:
+def test_watch_ends_with_its_reader_while_cluster_is_missing() -> None:
     with start("admin", "cluster", "-n", "127.0.0.1:1", "--watch", "0.1") as child:
         assert child.stdout is not None
         assert child.stderr is not None
@@ -531,7 +533,7 @@ def test_a_watch_ends_with_its_reader_also_while_the_cluster_is_away() -> None:
         assert child.wait(timeout=60) == 141
 
 
-def test_a_watch_survives_a_cluster_that_is_away_for_a_while(
+def test_watch_survives_missing_cluster(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from gantrymq.cli.main import exit_code
@@ -547,7 +549,7 @@ def test_a_watch_survives_a_cluster_that_is_away_for_a_while(
     assert capsys.readouterr().err.count("no name server answers") == 3
 
 
-def test_names_of_versions() -> None:
+def test_version_numbers_are_shown_as_names() -> None:
     """By MQVersion's ordinals."""
     known = {513: "V5_5_0", 512: "V5_5_0_SNAPSHOT", 401: "V4_9_4", 196: "V3_9_2_SNAPSHOT", 611: "V5_9_9"}
     assert {number: version_name(number) for number in known} == known
@@ -593,7 +595,7 @@ def test_dead_letters_are_listed_exported_and_sent_again_to_their_group_alone(
     refused(admin("dlq", "resend", "mourners", "--id", "unknown", "--json"), 1, "has the id unknown")
 
 
-def test_topics_and_groups_go_to_another_cluster(
+def test_exported_topics_and_groups_are_imported_by_another_cluster(
     admin: Admin, gantrymq: Run, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     assert of(admin("topic", "create", "moved", "--queues", 3, "--attribute", "+message.type=FIFO", "--json"))

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from gantrymq.cli import connection
-from gantrymq.cli.connection import Connection, connects
+from gantrymq.cli.connection import ClusterConnection, connects
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError
 
@@ -41,21 +41,21 @@ def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_an_option_beats_a_named_profile_that_beats_the_environment_that_beats_the_default_profile(
+def test_connection_value_comes_from_option_then_profile_then_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert Connection.read({"namesrv": None}) == Connection("default:9876", "mine")
+    assert ClusterConnection.read({"namesrv": None}) == ClusterConnection("default:9876", "mine")
     monkeypatch.setenv("NAMESRV_ADDR", "shell:9876")
-    assert Connection.read({}).name_servers == "shell:9876"
-    assert Connection.read({}).namespace == "mine"  # each value on its own
-    assert Connection.read({}, "prod").name_servers == "prod-1:9876;prod-2:9876"
-    assert Connection.read({"namesrv": "here:9876"}, "prod").name_servers == "here:9876"
+    assert ClusterConnection.read({}).name_servers == "shell:9876"
+    assert ClusterConnection.read({}).namespace == "mine"  # each value on its own
+    assert ClusterConnection.read({}, "prod").name_servers == "prod-1:9876;prod-2:9876"
+    assert ClusterConnection.read({"namesrv": "here:9876"}, "prod").name_servers == "here:9876"
     monkeypatch.setenv("GANTRYMQ_PROFILE", "prod")
-    assert Connection.read({}).name_servers == "prod-1:9876;prod-2:9876"
+    assert ClusterConnection.read({}).name_servers == "prod-1:9876;prod-2:9876"
 
 
 def test_the_settings_of_a_profile_are_those_of_a_client() -> None:
-    read = Connection.read({}, "prod")
+    read = ClusterConnection.read({}, "prod")
     config = ClientConfig(read.name_servers, **read.settings)  # type: ignore[arg-type]
     assert config.credentials is not None
     assert config.tls == {
@@ -67,11 +67,11 @@ def test_the_settings_of_a_profile_are_those_of_a_client() -> None:
 
 
 def test_a_file_implies_tls_and_no_tls_turns_it_off() -> None:
-    assert Connection.read({"tls_trust": "/ca"}).tls["tls.enable"] == "true"
-    assert Connection.read({"tls": False}, "prod").tls["tls.enable"] == "false"
-    assert Connection.read({}).tls == {}
+    assert ClusterConnection.read({"tls_trust": "/ca"}).tls["tls.enable"] == "true"
+    assert ClusterConnection.read({"tls": False}, "prod").tls["tls.enable"] == "false"
+    assert ClusterConnection.read({}).tls == {}
     with pytest.raises(ConfigError, match="true or false"):
-        Connection.read({"tls": "perhaps"})
+        ClusterConnection.read({"tls": "perhaps"})
 
 
 @pytest.mark.parametrize(
@@ -87,31 +87,31 @@ def test_a_file_implies_tls_and_no_tls_turns_it_off() -> None:
 def test_a_wrong_profile_is_named(profiles: Path, text: str, named: str | None, problem: str) -> None:
     profiles.write_text(text)
     with pytest.raises(ConfigError, match=problem):
-        Connection.read({"namesrv": "here:9876"}, named)
+        ClusterConnection.read({"namesrv": "here:9876"}, named)
 
 
-def test_without_a_file_only_a_named_profile_is_missed(profiles: Path) -> None:
+def test_missing_profile_file_is_error_only_for_named_profile(profiles: Path) -> None:
     profiles.unlink()
-    assert Connection.read({"namesrv": "here:9876"}) == Connection("here:9876")
+    assert ClusterConnection.read({"namesrv": "here:9876"}) == ClusterConnection("here:9876")
     with pytest.raises(ConfigError, match="does not exist"):
-        Connection.read({"namesrv": "here:9876"}, "prod")
+        ClusterConnection.read({"namesrv": "here:9876"}, "prod")
     with pytest.raises(typer.BadParameter, match="NAMESRV_ADDR"):
-        Connection.read({})
+        ClusterConnection.read({})
 
 
 def test_a_secret_that_others_may_read_is_a_warning(profiles: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Connection.read({}, "prod")
+    ClusterConnection.read({}, "prod")
     assert capsys.readouterr().err == ""
     profiles.chmod(0o644)
-    Connection.read({}, "prod")
+    ClusterConnection.read({}, "prod")
     assert "chmod 600" in capsys.readouterr().err
 
 
 def test_a_command_gets_the_connection_in_place_of_its_options() -> None:
-    came: list[tuple[str, Connection | None]] = []
+    came: list[tuple[str, ClusterConnection | None]] = []
 
     def command(
-        connection: Connection | None, word: str, store: Annotated[str | None, typer.Option("--store")] = None
+        connection: ClusterConnection | None, word: str, store: Annotated[str | None, typer.Option("--store")] = None
     ) -> None:
         came.append((word, connection))
 
@@ -119,6 +119,6 @@ def test_a_command_gets_the_connection_in_place_of_its_options() -> None:
     app.command()(connects(command, unless="store"))
     app(["x", "-n", "here:9876", "--namespace", "two"], standalone_mode=False)
     app(["y", "--store", "dir"], standalone_mode=False)
-    assert came == [("x", Connection("here:9876", "two")), ("y", None)]
+    assert came == [("x", ClusterConnection("here:9876", "two")), ("y", None)]
     with pytest.raises(Exception, match="--tls-trust is for a cluster"):
         app(["y", "--store", "dir", "--tls-trust", "f"], standalone_mode=False)

@@ -37,7 +37,7 @@ def command(words: list[str], store: Path, *more: str) -> list[object]:
     [(["info"], "-n"), (["recover"], "-n"), (["dump"], "-Sn"), (["export", "OUT"], "-Sn"), (["rebuild"], "-Sn")],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-def test_a_store_of_more_queues_than_a_process_may_open(tmp_path: Path, words: list[str], limit: str) -> None:
+def test_store_with_more_queues_than_file_limit_is_read(tmp_path: Path, words: list[str], limit: str) -> None:
     """``-n`` holds for good; ``-Sn`` is what most systems begin with, and a process may ask for more."""
     with open_store(RealFileSystem(), path=tmp_path / "store") as store:
         store.put_batch([Message(f"topic-{number}", b"x") for number in range(200)])
@@ -89,7 +89,7 @@ def test_a_directory_without_a_store_is_refused(gantrymq: Run, tmp_path: Path, w
 
 @pytest.mark.parametrize("words", [*READING, ["recover"]], ids=" ".join)
 @pytest.mark.parametrize("part", ["commitlog/00000000000000000000", "consumequeue/t/0/00000000000000000000"])
-def test_a_file_of_the_wrong_size(gantrymq: Run, store: Path, words: list[str], part: str) -> None:
+def test_log_file_of_wrong_size_is_named(gantrymq: Run, store: Path, words: list[str], part: str) -> None:
     if words == ["log"] and part.startswith("consumequeue"):
         pytest.skip("log looks at the commit log alone")
     os.truncate(store / part, 100_000)
@@ -105,7 +105,7 @@ def test_a_file_of_the_wrong_size(gantrymq: Run, store: Path, words: list[str], 
     assert f"{store / part}: is 100000 bytes long" in outcome.err
 
 
-def test_an_index_of_the_wrong_size(gantrymq: Run, store: Path) -> None:
+def test_index_file_of_wrong_size_is_named(gantrymq: Run, store: Path) -> None:
     (index,) = (store / "index").iterdir()
     os.truncate(index, 8_441)
     found = gantrymq("store", "query", store, "t", "k1", *SMALL, "--json").lines
@@ -119,7 +119,7 @@ def test_an_index_of_the_wrong_size(gantrymq: Run, store: Path) -> None:
     assert gantrymq("store", "verify", store).code == 0
 
 
-def test_an_index_that_could_be_read_in_many_ways(gantrymq: Run, store: Path) -> None:
+def test_ambiguous_index_geometry_is_named(gantrymq: Run, store: Path) -> None:
     """Nothing is in it, so nothing proves where its slots end."""
     (index,) = (store / "index").iterdir()
     index.write_bytes(bytes(index.stat().st_size))
@@ -132,7 +132,7 @@ def test_an_index_that_could_be_read_in_many_ways(gantrymq: Run, store: Path) ->
     assert gantrymq("store", "info", store).code == 0
 
 
-def test_a_store_that_is_open(gantrymq: Run, tmp_path: Path) -> None:
+def test_store_in_use_is_refused(gantrymq: Run, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with start("store", "ingest", store, "--json", *SMALL, bufsize=0) as child:
         assert child.stdin is not None
@@ -180,19 +180,21 @@ USAGE_ERRORS = [
     (["store", "info", "x", "--set", "flushDiskTyp=SYNC_FLUSH"], "flushDiskType"),
     (["store", "info", "x", "--set", "flushDiskType=SOMETIMES"], "ASYNC_FLUSH"),
     (["store", "info", "x", "--set", "mappedFileSizeCommitLog=many"], "whole number"),
-    (["store", "ingest", "x", os.devnull, "--set", "brokerIP1=home"], "IP address"),
+    (["store", "ingest", "x", os.devnull, "--set", "brokerIP1=no.invalid"], "host name"),
     (["store", "ingest", "x", "missing.jsonl"], "missing.jsonl"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "part"), USAGE_ERRORS, ids=lambda value: value if isinstance(value, str) else "")
-def test_usage(gantrymq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], part: str) -> None:
+def test_wrong_usage_exits_2_and_creates_nothing(
+    gantrymq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], part: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert_refused(gantrymq(*arguments), 2, part)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_greatest_numbers_are_numbers(gantrymq: Run, store: Path, tmp_path: Path) -> None:
+def test_largest_numbers_are_accepted(gantrymq: Run, store: Path, tmp_path: Path) -> None:
     last_int, last_long = (1 << 31) - 1, (1 << 63) - 1
     assert len(gantrymq("store", "query", store, "t", "k1", "--max", last_long, "--json", *SMALL).lines) == 43
     assert gantrymq("store", "query", store, "t", "k1", "--begin", last_long, "--end", last_long, *SMALL).code == 0
@@ -206,7 +208,7 @@ def test_the_greatest_numbers_are_numbers(gantrymq: Run, store: Path, tmp_path: 
     assert gantrymq("store", "export", store, tmp_path / "out", *of_queue, *times).code == 0
 
 
-def test_names_that_are_no_utf_8(
+def test_names_that_are_not_utf_8_are_shown_with_escapes(
     gantrymq: Run, process: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -247,9 +249,7 @@ def test_paths_are_printed_in_any_encoding_of_stdout(
         assert tmp_path.as_posix().encode() + b"/" + shown in outcome.out
 
 
-def test_who_says_how_text_is_to_be_encoded_is_heeded(
-    process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_encoding_of_environment_is_used(process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_store(path=tmp_path / "odd") as made:
         made.put(Message("t", "ü".encode()))
     for errors, shown in (("replace", b"?"), ("backslashreplace", rb"\xfc")):
@@ -258,7 +258,7 @@ def test_who_says_how_text_is_to_be_encoded_is_heeded(
         assert (outcome.code, shown in outcome.out) == (0, True), outcome.err
 
 
-def test_no_permission(gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permission_is_one_line(gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For root no file is forbidden, so the operating system's answer is played."""
     forbidden = str(max((store / "commitlog").iterdir()))
     real_open = os.open
@@ -292,7 +292,7 @@ def test_no_permission(gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPat
         "serve --store LOCKED --namesrv-port 0 --listen-port 0",
     ],
 )
-def test_a_directory_that_may_not_be_read(
+def test_unreadable_directory_is_one_line(
     gantrymq: Run, golden_copy: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     """No error of usage, whoever is asked about it; played like the above."""
@@ -307,7 +307,6 @@ def test_a_directory_that_may_not_be_read(
 
         return refused
 
-    monkeypatch.setattr("gantrymq.cli.serving._log_to_stderr", lambda **_: None)  # it would hold on to this stderr
     monkeypatch.setattr(os, "access", lambda path, *_, **__: str(path) != str(places["LOCKED"]))
     for name in ("scandir", "listdir"):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
@@ -315,7 +314,7 @@ def test_a_directory_that_may_not_be_read(
     assert_refused(outcome, 3, f"{places['LOCKED']}: Permission denied")
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_full_disk_is_one_line(tmp_path: Path) -> None:
     store = tmp_path / "store"
 
     def little_room() -> None:
@@ -329,7 +328,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no disk that is always full")
 @pytest.mark.parametrize("words", [["info"], ["recover"], ["recover", "--json"]], ids=" ".join)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_no_room_for_the_output(
+def test_output_without_space_is_one_line(
     golden_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, words: list[str], unbuffered: str
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
@@ -360,7 +359,7 @@ DAMAGES: dict[str, Callable[[bytearray, random.Random], bytes | bytearray]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index", "checkpoint", "abort"])
-def test_damage_is_never_a_fault_of_ours(
+def test_damaged_store_causes_no_internal_error(
     gantrymq: Run, golden_copy: Callable[[str], Path], rng: random.Random, part: str, damage: str
 ) -> None:
     store = golden_copy(rng.choice(["direct-killed", "direct-mixed", "broker-4.9.8"]))
@@ -386,7 +385,7 @@ def test_damage_is_never_a_fault_of_ours(
 
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("words", [["info"], ["dump", "--json"], ["verify"]], ids=" ".join)
-def test_streams_that_are_closed(store: Path, words: list[str], closed: str) -> None:
+def test_command_with_closed_standard_streams_ends_cleanly(store: Path, words: list[str], closed: str) -> None:
     """As under a service manager that gives none: what would be said is said to nobody, and the work is done."""
     line = f"exec {shlex.join([*COMMAND, *map(str, command(words, store))])} {closed}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, check=False)
@@ -395,7 +394,7 @@ def test_streams_that_are_closed(store: Path, words: list[str], closed: str) -> 
 
 
 @pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-"])
-def test_an_error_that_nobody_hears(tmp_path: Path, closed: str) -> None:
+def test_error_with_closed_stderr_keeps_exit_code(tmp_path: Path, closed: str) -> None:
     line = f"exec {shlex.join([*COMMAND, 'store', 'info', str(tmp_path)])} {closed}"
     assert subprocess.run(["sh", "-c", line], capture_output=True, check=False).returncode == 3
 

@@ -31,7 +31,9 @@ def test_dump_shows_what_java_recovers_before_any_recovery(gantrymq: Run, golden
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_recover_then_dump(gantrymq: Run, golden: Golden, golden_copy: Golden, name: str) -> None:
+def test_dump_after_recover_shows_messages_of_java(
+    gantrymq: Run, golden: Golden, golden_copy: Golden, name: str
+) -> None:
     store = golden_copy(name)
     plan = gantrymq("store", "recover", store, "--dry-run", "--json").lines[0]
     outcome = gantrymq("store", "recover", store, "--json")
@@ -47,7 +49,7 @@ def test_recover_then_dump(gantrymq: Run, golden: Golden, golden_copy: Golden, n
 
 
 @pytest.mark.parametrize("command", ["dump", "recover"])
-def test_the_limit_that_loses_messages_can_be_asked_for(
+def test_recover_with_limit_of_java_has_its_result(
     gantrymq: Run, golden: Golden, golden_copy: Golden, command: str
 ) -> None:
     store = golden_copy("lost-queues-many-files")
@@ -59,7 +61,7 @@ def test_the_limit_that_loses_messages_can_be_asked_for(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_log_shows_the_records_as_they_lie(gantrymq: Run, golden: Golden, name: str) -> None:
+def test_log_lists_records_in_physical_order(gantrymq: Run, golden: Golden, name: str) -> None:
     folder = golden(name)
     before = tree(folder)
     outcome = gantrymq("store", "log", folder / "store", "--json")
@@ -76,7 +78,7 @@ def test_java_answers_are_a_prefix_of_ours(gantrymq: Run, golden: Golden, name: 
     end = expected(folder)[0]["maxPhyOffset"]
     for question, answers in json.loads((folder / "queries.json").read_text()).items():
         topic, _, key = question.partition("|")
-        outcome = gantrymq("store", "query", folder / "store", topic, key, "--json")
+        outcome = gantrymq("store", "query", folder / "store", topic, key, "--raw", "--json")
         assert outcome.code == 0
         assert [line["phyOffset"] for line in outcome.lines][: len(answers)] == answers
         for line in outcome.lines:
@@ -111,7 +113,7 @@ def test_info_agrees_with_dump(gantrymq: Run, golden: Golden, name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_people_see_every_message_too(gantrymq: Run, golden: Golden, name: str) -> None:
+def test_text_output_has_every_message(gantrymq: Run, golden: Golden, name: str) -> None:
     store = golden(name) / "store"
     lines = expected(golden(name))
     dump = gantrymq("store", "dump", store)

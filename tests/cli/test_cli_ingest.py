@@ -13,7 +13,7 @@ import pytest
 from cli_cases import Run, start
 
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.log.flush import FlushRequest
+from gantrymq.store.flush import FlushRequest
 
 SMALL = ("--json", "--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
 PATIENCE_S = 60
@@ -100,7 +100,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def test_a_rejected_line_is_told_and_the_rest_goes_on(gantrymq: Run, tmp_path: Path) -> None:
+def test_rejected_line_is_reported_and_rest_is_stored(gantrymq: Run, tmp_path: Path) -> None:
     given = tmp_path / "in.jsonl"
     refused = [(status, change) for status, changes in REFUSED.items() for change in changes]
     lines = [
@@ -125,7 +125,7 @@ def test_a_rejected_line_is_told_and_the_rest_goes_on(gantrymq: Run, tmp_path: P
     assert len(dumped(gantrymq, store)) == 2
 
 
-def test_people_are_told_too(gantrymq: Run, tmp_path: Path) -> None:
+def test_rejected_line_is_reported_on_stderr(gantrymq: Run, tmp_path: Path) -> None:
     given = tmp_path / "in.jsonl"
     given.write_bytes(line(1) + b"nonsense\n" + line(2))
     outcome = gantrymq("store", "ingest", tmp_path / "store", given)
@@ -135,7 +135,7 @@ def test_people_are_told_too(gantrymq: Run, tmp_path: Path) -> None:
     assert outcome.err.startswith("gantrymq: line 2: MESSAGE_ILLEGAL: ")
 
 
-def test_a_line_without_end_takes_no_memory_without_end(process: Run, tmp_path: Path) -> None:
+def test_input_without_line_end_uses_bounded_memory(process: Run, tmp_path: Path) -> None:
     endless = b'{"topic":"t","body":"' + b"x" * (12 << 20) + b'"}'
     store = tmp_path / "store"
     outcome = process("store", "ingest", store, *SMALL, "--set", "maxMessageSize=1000", input=endless + b"\n" + line(2))
@@ -143,7 +143,7 @@ def test_a_line_without_end_takes_no_memory_without_end(process: Run, tmp_path: 
     assert "too long" in outcome.lines[0]["error"]
 
 
-def test_many_lines_over_many_files(gantrymq: Run, tmp_path: Path) -> None:
+def test_ingest_stores_many_lines_over_many_files(gantrymq: Run, tmp_path: Path) -> None:
     given = tmp_path / "in.jsonl"
     count = 3_000
     given.write_bytes(b"".join(line(i, queueId=i % 3, properties={"n": "x" * (i % 50)}) for i in range(count)))
@@ -161,7 +161,7 @@ def test_many_lines_over_many_files(gantrymq: Run, tmp_path: Path) -> None:
         }
 
 
-def test_delayed_and_plain_lines_in_one_piece_of_input(gantrymq: Run, tmp_path: Path) -> None:
+def test_ingest_stores_delayed_and_plain_lines_read_together(gantrymq: Run, tmp_path: Path) -> None:
     given = tmp_path / "in.jsonl"
     given.write_bytes(line(0) + line(1, delayLevel=99) + line(2) + b"bad\n" + line(3, delayLevel=1))
     outcome = gantrymq("store", "ingest", tmp_path / "store", given, *SMALL)
@@ -185,7 +185,7 @@ def test_a_signal_closes_the_store(gantrymq: Run, tmp_path: Path, number: int, c
     assert len(dumped(gantrymq, store)) == 1
 
 
-def test_after_a_kill_every_answered_line_is_there(gantrymq: Run, tmp_path: Path) -> None:
+def test_killed_ingest_keeps_every_answered_line(gantrymq: Run, tmp_path: Path) -> None:
     store = tmp_path / "store"
     given = tmp_path / "in.jsonl"
     given.write_bytes(b"".join(line(i, body="x" * 3_000) for i in range(20_000)))
@@ -206,7 +206,7 @@ def test_after_a_kill_every_answered_line_is_there(gantrymq: Run, tmp_path: Path
             assert gantrymq("store", "recover", store, "--json").code == 0
 
 
-def test_nobody_reads_the_answers(gantrymq: Run, tmp_path: Path) -> None:
+def test_ingest_with_closed_stdout_ends_cleanly(gantrymq: Run, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with start("store", "ingest", store, *SMALL, bufsize=0) as child:
         assert child.stdout is not None
@@ -217,14 +217,14 @@ def test_nobody_reads_the_answers(gantrymq: Run, tmp_path: Path) -> None:
     assert gantrymq("store", "info", store, "--json").lines[0]["abort"] is False
 
 
-def test_input_that_is_not_there_makes_no_store(gantrymq: Run, tmp_path: Path) -> None:
+def test_ingest_of_missing_file_creates_no_store(gantrymq: Run, tmp_path: Path) -> None:
     for given in (tmp_path / "missing.jsonl", tmp_path):
         outcome = gantrymq("store", "ingest", tmp_path / "store", given)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1)
         assert not (tmp_path / "store").exists()
 
 
-def test_the_same_bytes_whether_by_lines_or_all_at_once(gantrymq: Run, process: Run, tmp_path: Path) -> None:
+def test_ingest_by_lines_and_in_bulk_writes_same_bytes(gantrymq: Run, process: Run, tmp_path: Path) -> None:
     """One line at a time goes through put, many through put_batch: what is stored is the same."""
     lines = [line(i, tags="A", queueId=i % 2, properties={"b": "2", "a": "1"}) for i in range(20)]
     at_once = tmp_path / "in.jsonl"
@@ -243,7 +243,7 @@ def test_the_same_bytes_whether_by_lines_or_all_at_once(gantrymq: Run, process: 
 
 
 @pytest.mark.parametrize("json", [False, True])
-def test_lines_whose_flush_takes_too_long_are_stored(
+def test_lines_with_flush_timeout_are_stored(
     gantrymq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, json: bool
 ) -> None:
     monkeypatch.setattr(FlushRequest, "result", lambda *_: PutMessageStatus.FLUSH_DISK_TIMEOUT)

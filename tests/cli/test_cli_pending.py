@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Path:
     return case.path
 
 
-def test_the_lines_are_those_of_the_page(gantrymq: Run, store: Path) -> None:
+def test_json_lines_of_pending_match_documentation(gantrymq: Run, store: Path) -> None:
     before = tree(store)
     outcome = gantrymq("store", "pending", store, "--json", "--list")
     assert (outcome.code, outcome.err, tree(store)) == (0, "", before)
@@ -54,7 +54,7 @@ def test_the_lines_are_those_of_the_page(gantrymq: Run, store: Path) -> None:
     assert outcome.lines[-1] == {"kind": "end", "messages": 3, "unreadable": 0, "passedOver": 0, "problems": []}
 
 
-def test_options_choose_messages(gantrymq: Run, store: Path) -> None:
+def test_pending_options_select_messages(gantrymq: Run, store: Path) -> None:
     def messages(*options: object) -> list[str]:
         lines = gantrymq("store", "pending", store, "--json", "--list", *options).lines
         return [line["pending"] for line in lines if line["kind"] == "message"]

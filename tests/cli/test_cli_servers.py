@@ -76,7 +76,7 @@ def test_serve_is_ready_when_its_route_answers_and_ends_cleanly(tmp_path: Path, 
         assert sum(len(reader.get("T", queue, 0).messages) for queue in range(8)) == 1
 
 
-def test_after_a_kill_serve_recovers_and_goes_on(tmp_path: Path) -> None:
+def test_serve_after_kill_recovers_and_serves(tmp_path: Path) -> None:
     arguments = ("serve", "--store", tmp_path / "store", "--namesrv-port", 0, *FREE, *SMALL)
     for life in range(2):
         with serving(*arguments) as (ready, child), Producer(ready["namesrv"]) as producer:
@@ -103,7 +103,7 @@ def test_namesrv_and_broker_find_each_other(tmp_path: Path) -> None:
     assert not (tmp_path / "namesrv").exists()  # there was nothing to keep
 
 
-def test_a_setting_that_a_tool_changes_goes_into_the_file_of_c(tmp_path: Path) -> None:
+def test_setting_changed_at_runtime_is_written_to_file_of_option_c(tmp_path: Path) -> None:
     conf = tmp_path / "namesrv.conf"
     conf.write_text("# ours\nlistenPort = 0\nenableTopicList=true\nserverWorkerThreads=2\n")
 
@@ -122,7 +122,7 @@ def test_a_setting_that_a_tool_changes_goes_into_the_file_of_c(tmp_path: Path) -
     assert conf.read_text() == kept + "needWaitForService=true\n"
 
 
-def test_a_brokers_file_keeps_its_comments_and_takes_what_changed(tmp_path: Path) -> None:
+def test_broker_conf_keeps_comments_and_gets_changes(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("# ours\ndefaultTopicQueueNums = 4\nbrokerName=b2\n")
     arguments = ("serve", "-c", conf, "--store", tmp_path / "store", "--namesrv-port", 0, *FREE, *SMALL)
@@ -132,12 +132,12 @@ def test_a_brokers_file_keeps_its_comments_and_takes_what_changed(tmp_path: Path
     assert conf.read_text() == "# ours\ndefaultTopicQueueNums=5\nbrokerName=b2\nfileReservedTime=48\n"
 
 
-def test_the_store_is_where_broker_conf_says(tmp_path: Path) -> None:
+def test_store_path_of_broker_conf_is_used(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text(
         f"storePathRootDir={tmp_path}/here\nlistenPort=0\nbrokerName=from-conf\nnamesrvAddr=10.0.0.1:9876\n"
         "sendThreadPoolNums=4\nmappedFileSizeCommitLog=16777216\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
-        "haMasterAddress=10.0.0.1:10912\nhaListenPort=10912\nenableControllerInNamesrv=true\nserverWorkerThreads=4\n"
+        "haMasterAddress=10.0.0.1:10912\nhaListenPort=10912\nproductEnvName=test\nserverWorkerThreads=4\n"
     )
     with serving("serve", "-c", conf, "--namesrv-port", 0) as (ready, child):
         assert ready["store"] == f"{tmp_path}/here"
@@ -148,7 +148,7 @@ def test_the_store_is_where_broker_conf_says(tmp_path: Path) -> None:
     assert re.search("sendThreadPoolNums is not a key of RocketMQ; nearest: .*sendMessageThreadPoolNums", err)
     lines = [line.partition("] ")[2].strip() for line in err.splitlines() if "no effect here" in line]
     assert lines == [
-        "enableControllerInNamesrv has no effect here: there is no controller here",
+        "productEnvName has no effect here: routes of another environment are not looked up here",
         "haMasterAddress has no effect here: brokers here do not replicate",
     ]
 
@@ -170,7 +170,7 @@ def test_servers_that_speak_tls_only_find_each_other(tmp_path: Path) -> None:
         assert stop(child)[0] == 0
 
 
-def test_an_impossible_start_is_one_line(process: Run, tmp_path: Path) -> None:
+def test_failed_start_prints_one_line(process: Run, tmp_path: Path) -> None:
     with serving("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE, *SMALL) as (ready, child):
         port = ready["broker"].rpartition(":")[2]
         locked = process("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE)
@@ -186,13 +186,13 @@ def test_an_impossible_start_is_one_line(process: Run, tmp_path: Path) -> None:
         assert outcome.err.startswith("gantrymq: ")
 
 
-def test_set_takes_every_key_that_acts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_accepts_every_key_with_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
     keys = [one for config in (BrokerConfig, MessageStoreConfig, NamesrvConfig) for one in fields_by_key(config)]
     assert list(read_server_options(None, [f"{key}=x" for key in keys]).entries) == list(dict.fromkeys(keys))
     assert capsys.readouterr().err == ""
 
 
-def test_a_key_that_nobody_knows_is_a_usage_error(gantrymq: Run, tmp_path: Path) -> None:
+def test_unknown_key_is_usage_error(gantrymq: Run, tmp_path: Path) -> None:
     for command in ("serve", "broker", "namesrv"):
         outcome = gantrymq(command, "--set", "listenPrt=1")
         assert outcome.code == 2
@@ -202,7 +202,7 @@ def test_a_key_that_nobody_knows_is_a_usage_error(gantrymq: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("bad", ["bad", "ns1:9876;bad", "ns1:99999", ":9876", "ftp://ns1:9876", "http://ns1"])
-def test_an_address_that_is_none_is_a_usage_error(gantrymq: Run, tmp_path: Path, bad: str) -> None:
+def test_malformed_address_is_usage_error(gantrymq: Run, tmp_path: Path, bad: str) -> None:
     """As in RocketMQ, whose broker does not start either."""
     store = ("--store", tmp_path / "store", "--listen-port", 0)
     for line in (("broker", "-n", bad), ("serve", "--no-namesrv", "--set", f"namesrvAddr={bad}")):
@@ -235,7 +235,7 @@ def test_an_endpoint_url_names_the_same_name_server_to_broker_client_and_spark(w
     assert addresses("nameserver", written) == ";".join(meant)
 
 
-def test_broker_changes_of_a_tool_hold_at_the_next_start_without_a_file(tmp_path: Path) -> None:
+def test_runtime_changes_of_broker_survive_restart_without_file(tmp_path: Path) -> None:
     """It is kept in the store, as with RocketMQ, which does not read it again."""
     live = read_server_options(None, None).broker(0, tmp_path)
     changed = {"fileReservedTime": "9", "defaultTopicQueueNums": "3"}
@@ -253,7 +253,7 @@ def test_broker_changes_of_a_tool_hold_at_the_next_start_without_a_file(tmp_path
     assert read_server_options(file, None).broker(0, tmp_path).store.file_reserved_time_hours == 7
 
 
-def test_name_server_changes_of_a_tool_hold_at_the_next_start(tmp_path: Path) -> None:
+def test_runtime_changes_of_name_server_survive_restart(tmp_path: Path) -> None:
     kept = tmp_path / "namesrv.properties"
     kept.write_text("enableTopicList=false\nlistenPort=1\nwaitSecondsForService=7\n")
     config = read_server_options(None, ["waitSecondsForService=5"]).namesrv(None, tmp_path, own_port=True)

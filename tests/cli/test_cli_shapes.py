@@ -23,8 +23,8 @@ MESSAGE_FIELDS = (
 REPORT_FIELDS = (
     "store dryRun lastExitOk rule startOffset queuesMaxPhyOffset minPhyOffset maxPhyOffset stopReason cutBytes "
     "removedFiles queueUnitsCut queueUnitsAdded queuesDestroyed indexFilesDropped indexEntriesAdded "
-    "scannedBytes problems lost lostMessages repaired shortQueues filledSlots expiredMessages notCompared "
-    "consumersAhead misfiledQueues stepsMs totalMs"
+    "scannedBytes problems lost lostMessages repaired quarantined shortQueues filledSlots expiredMessages "
+    "notCompared consumersAhead misfiledQueues stepsMs totalMs"
 ).split()
 SMALL = ("--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
 
@@ -51,7 +51,7 @@ def store(gantrymq: Run, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_message_is_what_was_given_and_nothing_else(gantrymq: Run, tmp_path: Path) -> None:
+def test_message_line_has_exactly_the_given_fields(gantrymq: Run, tmp_path: Path) -> None:
     store = tmp_path / "store"
     body = bytes(range(256))
     given = {
@@ -100,7 +100,7 @@ def test_a_message_is_what_was_given_and_nothing_else(gantrymq: Run, tmp_path: P
         (["--topic", "none"], 0, 0),
     ],
 )
-def test_dump_filters(gantrymq: Run, store: Path, filters: list[str], queues: int, bodies: int) -> None:
+def test_dump_options_select_records(gantrymq: Run, store: Path, filters: list[str], queues: int, bodies: int) -> None:
     outcome = gantrymq("store", "dump", store, "--json", *filters)
     assert outcome.code == 0
     whole = gantrymq("store", "dump", store, "--json").lines
@@ -112,7 +112,7 @@ def test_dump_filters(gantrymq: Run, store: Path, filters: list[str], queues: in
         assert all(line["queueOffset"] >= least for line in outcome.lines[1 + queues :])
 
 
-def test_an_entry_that_points_at_nothing(gantrymq: Run, store: Path) -> None:
+def test_dump_of_unit_without_record_names_it(gantrymq: Run, store: Path) -> None:
     """Its queue is behind the log's start file, so that a recovery does not look at the record: it is told."""
     ingest(gantrymq, store, [{"topic": "later", "body": "x" * 40_000} for _ in range(4)])
     before = gantrymq("store", "dump", store, "--json").lines
@@ -131,7 +131,7 @@ def test_an_entry_that_points_at_nothing(gantrymq: Run, store: Path) -> None:
     assert answers == [{"phyOffset": victim["phyOffset"], "readable": False}]
 
 
-def test_query(gantrymq: Run, store: Path) -> None:
+def test_query_returns_messages_of_key_newest_first(gantrymq: Run, store: Path) -> None:
     messages = [line for line in gantrymq("store", "dump", store, "--json").lines if line["kind"] == "message"]
     orders = sorted((line for line in messages if line["topic"] == "orders"), key=lambda line: -line["phyOffset"])
     assert gantrymq("store", "query", store, "orders", "all", "--json").lines == orders
@@ -160,7 +160,7 @@ def test_query_compares_the_time_that_the_index_keeps(gantrymq: Run, tmp_path: P
     assert [found("--end", stored_at - early) for early in (0, 900, 901, 1000)] == [True, True, False, False]
 
 
-def test_query_answers_64_unless_told(gantrymq: Run, tmp_path: Path) -> None:
+def test_query_returns_64_messages_by_default(gantrymq: Run, tmp_path: Path) -> None:
     store = tmp_path / "store"
     ingest(gantrymq, store, [{"topic": "t", "body": str(i), "keys": ["same"]} for i in range(100)])
     assert len(gantrymq("store", "query", store, "t", "same", "--json").lines) == 64
@@ -168,7 +168,7 @@ def test_query_answers_64_unless_told(gantrymq: Run, tmp_path: Path) -> None:
     assert len(gantrymq("store", "query", store, "t", "same", "--json", "--set", "maxMsgsNumBatch=7").lines) == 7
 
 
-def test_at(gantrymq: Run, store: Path) -> None:
+def test_at_returns_first_offset_of_time(gantrymq: Run, store: Path) -> None:
     messages = gantrymq("store", "dump", store, "--json", "--topic", "orders", "--queue", "0").lines[2:]
     for timestamp in (0, messages[0]["storeTimestamp"], messages[-1]["storeTimestamp"] + 1):
         after = [line["queueOffset"] for line in messages if line["storeTimestamp"] >= timestamp]
@@ -180,7 +180,7 @@ def test_at(gantrymq: Run, store: Path) -> None:
     assert missing.err.startswith("gantrymq: warning: ")
 
 
-def test_info(gantrymq: Run, store: Path) -> None:
+def test_info_has_documented_fields(gantrymq: Run, store: Path) -> None:
     info = gantrymq("store", "info", store, "--json").lines[0]
     checkpoint = info.pop("checkpoint")
     assert list(checkpoint) == [
@@ -218,7 +218,7 @@ def test_info(gantrymq: Run, store: Path) -> None:
         (b"\x00\x00\x00\x00\xda\xa3\x20\xa7", "size 0"),
     ],
 )
-def test_why_the_log_ends(gantrymq: Run, store: Path, change: bytes, reason: str) -> None:
+def test_log_names_reason_of_its_end(gantrymq: Run, store: Path, change: bytes, reason: str) -> None:
     end = gantrymq("store", "info", store, "--json").lines[0]["maxPhyOffset"]
     log = store / "commitlog" / "00000000000000000000"
     with log.open("r+b") as file:
@@ -237,7 +237,7 @@ def test_why_the_log_ends(gantrymq: Run, store: Path, change: bytes, reason: str
     assert tree(store) == before
 
 
-def test_the_ends_of_files(gantrymq: Run, tmp_path: Path) -> None:
+def test_log_names_end_of_each_file(gantrymq: Run, tmp_path: Path) -> None:
     store = tmp_path / "store"
     ingest(gantrymq, store, [{"topic": "t", "body": "x" * 30_000} for _ in range(4)])
     lines = gantrymq("store", "log", store, "--json").lines
@@ -250,7 +250,7 @@ def test_the_ends_of_files(gantrymq: Run, tmp_path: Path) -> None:
     assert gantrymq("store", "log", store, "--json").lines == [{"kind": "end", "phyOffset": 0, "reason": "end of log"}]
 
 
-def test_a_record_up_to_the_end_of_its_file(gantrymq: Run, tmp_path: Path) -> None:
+def test_record_filling_its_file_is_listed(gantrymq: Run, tmp_path: Path) -> None:
     """No store writes this; one that does has lost its blank."""
     store = tmp_path / "store"
     ingest(gantrymq, store, [{"topic": "t", "body": "x" * 30_000}, {"topic": "t", "body": "y" * 30_000}])
@@ -261,7 +261,7 @@ def test_a_record_up_to_the_end_of_its_file(gantrymq: Run, tmp_path: Path) -> No
     assert lines[-1] == {"kind": "end", "phyOffset": end, "reason": "end of file without a blank"}
 
 
-def test_recover_says_what_it_did(gantrymq: Run, store: Path) -> None:
+def test_recover_reports_its_changes(gantrymq: Run, store: Path) -> None:
     outcome = gantrymq("store", "recover", store, "--json")
     assert (outcome.code, outcome.err, len(outcome.lines)) == (0, "", 1)
     report = outcome.lines[0]

@@ -31,7 +31,7 @@ def damage(store: Path) -> None:
         file.write(b"\0\0\0\0")
 
 
-def test_verify(gantrymq: Run, store: Path) -> None:
+def test_verify_reports_damage_with_exit_code(gantrymq: Run, store: Path) -> None:
     found = gantrymq("store", "verify", store, "--json")
     assert (found.code, found.lines[-1]["kind"], found.lines[-1]["findings"]) == (0, "summary", 0)
     damage(store)
@@ -41,7 +41,7 @@ def test_verify(gantrymq: Run, store: Path) -> None:
     assert "length-chain" in gantrymq("store", "verify", store).text
 
 
-def test_rebuild_and_salvage(gantrymq: Run, store: Path, tmp_path: Path) -> None:
+def test_rebuild_and_salvage_report_their_results(gantrymq: Run, store: Path, tmp_path: Path) -> None:
     done = gantrymq("store", "rebuild", store, "--json")
     assert (done.code, done.lines[0]["engine"], done.lines[0]["lost"]) == (0, "local", [])
     damage(store)
@@ -56,7 +56,7 @@ def test_rebuild_and_salvage(gantrymq: Run, store: Path, tmp_path: Path) -> None
     assert gantrymq("store", "verify", tmp_path / "saved").code == 0
 
 
-def test_people_read_why_salvage_left_a_file_out(gantrymq: Run, store: Path, tmp_path: Path) -> None:
+def test_text_of_salvage_names_reason_of_left_out_file(gantrymq: Run, store: Path, tmp_path: Path) -> None:
     first, second, *_ = sorted((store / "commitlog").iterdir())
     shutil.copy(second, first)
     saved = gantrymq("store", "salvage", store, tmp_path / "saved")
@@ -81,7 +81,7 @@ def test_a_repaired_queue_offset_is_not_called_lost(gantrymq: Run, store: Path, 
     assert "1 record that named another physical or " in gantrymq("store", "salvage", store, tmp_path / "saved").text
 
 
-def test_export(gantrymq: Run, store: Path, tmp_path: Path) -> None:
+def test_export_writes_selected_messages(gantrymq: Run, store: Path, tmp_path: Path) -> None:
     done = gantrymq(
         "store", "export", store, tmp_path / "out", "--topic", "NormalVis", *DAY, "--format", "jsonl", "--json"
     )
@@ -89,7 +89,7 @@ def test_export(gantrymq: Run, store: Path, tmp_path: Path) -> None:
     line = done.lines[0]
     assert list(line) == [
         *("store", "out", "engine", "format", "messages", "files", "fileBytes", "topics", "missingTopics"),
-        *("lost", "undecodable", "lostMessages", "repaired", "notCompared", "misfiledQueues"),
+        *("lost", "undecodable", "lostMessages", "repaired", "quarantined", "notCompared", "misfiledQueues"),
     ]
     files = list((tmp_path / "out").rglob("*.jsonl"))
     assert sum(len(path.read_bytes().splitlines()) for path in files) == line["messages"] == line["topics"]["NormalVis"]
@@ -104,7 +104,7 @@ def test_export(gantrymq: Run, store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("--begin", "yesterday"), ("--from", "3"), ("--format", "orc"), ("--begin", "5", "--end", "5")]
 )
-def test_export_says_what_is_wrong_with_an_option(
+def test_export_with_wrong_option_names_it(
     gantrymq: Run, store: Path, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     failed = gantrymq("store", "export", store, tmp_path / "out", *arguments)

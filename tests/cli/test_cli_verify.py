@@ -45,7 +45,7 @@ def outlook(gantrymq: Run, store: Path) -> dict[str, object]:
     return shown
 
 
-def test_verify_predicts_what_salvage_keeps_and_recover_cuts(
+def test_verify_predicts_results_of_salvage_and_recover(
     gantrymq: Run, whole: tuple[Path, list[int]], store: Path, tmp_path: Path
 ) -> None:
     flip_body(store, whole[1][-8])
@@ -63,7 +63,7 @@ def test_verify_predicts_what_salvage_keeps_and_recover_cuts(
     assert recovered["queueUnitsCut"] == 8
 
 
-def test_damage_far_from_the_end_is_nothing_that_recover_cuts(
+def test_verify_of_damage_far_from_end_predicts_no_cut(
     gantrymq: Run, whole: tuple[Path, list[int]], store: Path
 ) -> None:
     flip_body(store, whole[1][3])
@@ -72,7 +72,7 @@ def test_damage_far_from_the_end_is_nothing_that_recover_cuts(
     assert "would cut no message, and leave the damage" in text
 
 
-def test_where_no_record_is_whole_recover_comes_first(gantrymq: Run, tmp_path: Path) -> None:
+def test_verify_without_whole_record_advises_recover(gantrymq: Run, tmp_path: Path) -> None:
     store = tmp_path / "one"
     with open_store(RealFileSystem(), store) as opened:
         opened.put(Message("orders", b"x" * 100))
@@ -96,7 +96,7 @@ def test_queues_are_rebuilt_from_a_whole_log(gantrymq: Run, store: Path) -> None
     assert (done.code, "next " in done.text) == (0, False)
 
 
-def test_why_recover_refuses_is_told(gantrymq: Run, store: Path) -> None:
+def test_verify_shows_why_recover_refuses(gantrymq: Run, store: Path) -> None:
     sorted((store / "commitlog").iterdir())[1].unlink()
     shown = outlook(gantrymq, store)
     assert shown["recoverCuts"] is None
@@ -104,7 +104,7 @@ def test_why_recover_refuses_is_told(gantrymq: Run, store: Path) -> None:
     assert f"gantrymq store recover {store} refuses: " in gantrymq("store", "verify", store, *SETS).text
 
 
-def test_the_outlook_may_be_left_out(gantrymq: Run, whole: tuple[Path, list[int]], store: Path) -> None:
+def test_verify_with_no_outlook_option_prints_none(gantrymq: Run, whole: tuple[Path, list[int]], store: Path) -> None:
     flip_body(store, whole[1][-8])
     done = gantrymq("store", "verify", store, *SETS, "--no-outlook", "--json")
     assert (done.code, done.lines[-1]["outlook"]) == (1, None)

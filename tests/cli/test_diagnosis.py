@@ -40,7 +40,9 @@ def running(
         (running("TagA", consume_type="CONSUME_ACTIVELY"), running("TagB"), True),
     ],
 )
-def test_subscriptions(one: ConsumerRunningInfo, other: ConsumerRunningInfo, *, is_same: bool) -> None:
+def test_subscriptions_differ_if_any_client_differs(
+    one: ConsumerRunningInfo, other: ConsumerRunningInfo, *, is_same: bool
+) -> None:
     assert has_one_subscription({"a": one, "b": other}, NOW_MS) is is_same
     assert has_one_subscription({}, NOW_MS)
 
@@ -56,7 +58,7 @@ def test_subscriptions(one: ConsumerRunningInfo, other: ConsumerRunningInfo, *, 
         (ProcessQueueInfo(locked=True, droped=True, try_unlock_times=3), True, "unlocked in 3 attempts"),
     ],
 )
-def test_a_queue(state: ProcessQueueInfo, *, is_orderly: bool, text: str | None) -> None:
+def test_stalled_queue_is_a_problem(state: ProcessQueueInfo, *, is_orderly: bool, text: str | None) -> None:
     found = problems_of(running(is_orderly=is_orderly, queue=state), NOW_MS)
     assert len(found) == (text is not None)
     assert all(one.startswith("queue 0 of orders at broker-a ") and str(text) in one for one in found)

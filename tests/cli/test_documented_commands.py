@@ -16,8 +16,8 @@ from cli_cases import Outcome, Run
 from gantrymq.cli.application import application
 from gantrymq.model.message import Message
 from gantrymq.store.queue.group_offsets import GroupAhead, GroupOffset
-from gantrymq.tools.check.findings import Kind
-from gantrymq.tools.loss import loss
+from gantrymq.tools import reports
+from gantrymq.tools.reports import FindingKind
 from store_cases import await_dispatch, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,9 +87,10 @@ def without_comment(command: str) -> str:
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
-def test_the_five_minutes_of_the_readme(data: Path, gantrymq: Run, more: tuple[str, ...]) -> None:
+def test_commands_of_readme_run(data: Path, gantrymq: Run, more: tuple[str, ...]) -> None:
     commands = readme_commands()
     assert len(commands) > 8
+    assert commands[0].startswith("gantrymq store verify ")  # the decision comes first
     for command in commands:
         outcome = gantrymq(*words_of(without_comment(command), data), *more)
         assert (command, outcome.code, outcome.err) == (command, 0, "")
@@ -100,19 +101,6 @@ def test_the_five_minutes_of_the_readme(data: Path, gantrymq: Run, more: tuple[s
     assert one["body"] == '{"id": 4711}'
 
 
-def test_the_store_snippet_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [code] = re.findall(r"^```python\n(.*?)^```$", section("README.md", "A store in your program"), re.M | re.S)
-    # Files of the usual size take 1.4 GB.
-    small = "flush_disk_type=FlushDiskType.SYNC_FLUSH, mapped_file_size_commit_log=65536, max_index_num=400"
-    code = code.replace("/data/store", str(tmp_path / "store")).replace(
-        "flush_disk_type=FlushDiskType.SYNC_FLUSH", small
-    )
-    exec(compile(code, "README.md", "exec"), {})
-    printed = capsys.readouterr().out
-    assert printed.startswith("PutMessageStatus.PUT_OK 0 ")
-    assert printed.count("4711") >= 2
-
-
 def examples() -> Iterator[str]:
     """The examples of every command's --help."""
     for path in sorted((ROOT / "src/gantrymq/cli").rglob("*.py")):
@@ -121,7 +109,7 @@ def examples() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", [one for one in examples() if "gantrymq store " in one and "spark" not in one])
-def test_an_example_of_the_help(command: str, data: Path, gantrymq: Run) -> None:
+def test_example_of_help_runs(command: str, data: Path, gantrymq: Run) -> None:
     if "/data/salvaged" in command and "salvage " not in command:
         shutil.copytree(data / "store", data / "salvaged")
     outcome = gantrymq(*words_of(command, data))
@@ -154,15 +142,18 @@ def keys_of(shape: str) -> list[str]:
     return re.findall(r'"(\w+)"(?=[,:]|$|\s)(?!\s*"?\w*"?\s*\})', re.sub(r":[^,]*", ":", inner))
 
 
-def fields_of_table(text: str) -> list[str]:
-    """The fields in the first column of the first table, "…" being the rest of the account of loss."""
-    rows = re.search(r"^\| field \| \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.M)
-    assert rows
-    fields = []
-    for row in rows[1].splitlines():
-        first = row.split("|")[1]
-        fields += account_fields() if "…" in first else re.findall(r"`(\w+)`", first)
-    return fields
+def fields_of_section(text: str) -> list[str]:
+    """The fields of the first table of fields and of the list after it, or of the first list.
+
+    "…" in a cell is the rest of the account of loss.
+    """
+    table = re.search(r"^\| field \| \|\n\|---\|---\|\n((?:\|.*\n)+)\n?", text, re.M)
+    items = re.compile(r"(?:^- `\w+`.*\n(?:  .*\n)*)+", re.M)
+    found = items.match(text, table.end()) if table else items.search(text)
+    first = [row.split("|")[1] for row in table[1].splitlines()] if table else []
+    first += re.findall(r"^- (.*?): ", found[0], re.M) if found else []
+    assert first
+    return [field for one in first for field in (account_fields() if "…" in one else re.findall(r"`(\w+)`", one))]
 
 
 def fields_of_sentence(text: str) -> list[str]:
@@ -175,7 +166,7 @@ def fields_of_sentence(text: str) -> list[str]:
 
 
 def account_fields() -> list[str]:
-    return fields_of_table(section("docs/cli.md", "The account of loss"))
+    return fields_of_section(section("docs/cli.md", "The account of loss"))
 
 
 def keys(outcome: Outcome) -> list[str]:
@@ -184,34 +175,35 @@ def keys(outcome: Outcome) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["info", "recover", "rebuild", "salvage", "export"])
-def test_the_fields_of_one_object_are_those_of_the_page(command: str, data: Path, gantrymq: Run) -> None:
+def test_fields_of_object_equal_documentation(command: str, data: Path, gantrymq: Run) -> None:
     text = section("docs/cli.md", f"`store {command} STORE")
-    documented = fields_of_sentence(text) if "One object: `" in text else fields_of_table(text)
+    documented = fields_of_sentence(text) if "One object: `" in text else fields_of_section(text)
     out = ["out"] if command in ("salvage", "export") else []
     assert keys(gantrymq("store", command, "store", *out, "--json")) == documented
 
 
-def test_the_account_of_loss_is_that_of_the_page() -> None:
+def test_account_of_loss_equals_documentation() -> None:
     path, place = Path("/s/f"), ("t", 0)
-    account = loss.LossAccount(
-        [loss.LostRange(path, 0, 9, "why")],
-        [loss.LostMessages(*place, 0, 1, -1, -1, "why")],
-        [loss.RepairedRecord(*place, 0, 0, 9, "why", ("u", 1, 2))],
-        [loss.ShortQueue(*place, 9, 8)],
-        [loss.FilledSlots(*place, 0, 1)],
-        [loss.FilledSlots(*place, 0, 1)],
-        [loss.NotCompared(path, "why")],
+    account = reports.LossAccount(
+        [reports.LostRange(path, 0, 9, "why")],
+        [reports.LostMessages(*place, 0, 1, -1, -1, "why")],
+        [reports.RepairedRecord(*place, 0, 0, 9, "why")],
+        [reports.Quarantined(*place, 0, 0, 9, "why", ("u", 1, 2))],
+        [reports.ShortQueue(*place, 9, 8)],
+        [reports.FilledSlots(*place, 0, 1)],
+        [reports.FilledSlots(*place, 0, 1)],
+        [reports.NotCompared(path, "why")],
         [GroupAhead(GroupOffset("g", *place, 9), 8)],
-        [loss.MisfiledQueue(path, place, 1)],
+        [reports.MisfiledQueue(path, place, 1)],
     )
     printed = account.as_json(Path("/s"))
     text = section("docs/cli.md", "The account of loss")
     assert list(printed) == account_fields()
-    for row in re.findall(r"^\| `\w+` \|.*$", text, re.M):
+    for row in re.findall(r"^- `\w+`: (?:.*\n)(?:  .*\n)*", text, re.M):
         name = row.split("`")[1]
         shown = shapes(row)
         if "same fields as" in row:
-            shown = shapes(next(one for one in text.splitlines() if one.startswith("| `filledSlots`")))
+            shown = shapes(next(one for one in text.splitlines() if one.startswith("- `filledSlots`")))
         # A lost place of one message has its queue too, by the page of export.
         assert [key for key in printed[name][0] if key != "queueOffset" or name != "lost"][: len(shown[0])] == shown[0]
 
@@ -225,7 +217,7 @@ def of_kind(lines: list[dict[str, Any]], kind: str) -> list[str]:
     return list(next(line for line in lines if line["kind"] == kind))
 
 
-def test_the_lines_of_dump_show_log_query_and_at_are_those_of_the_page(data: Path, gantrymq: Run) -> None:
+def test_lines_of_reading_commands_equal_documentation(data: Path, gantrymq: Run) -> None:
     text = section("docs/cli.md", "`store dump")
     message = shape_of(text, "message")
     record = [field for field in message if field != "tagsCode"]
@@ -253,22 +245,24 @@ def shapes_without_kind(title: str) -> list[list[str]]:
     return shapes(section("docs/cli.md", title))
 
 
-def test_the_lines_of_verify_are_those_of_the_page(data: Path, gantrymq: Run) -> None:
+def test_lines_of_verify_equal_documentation(data: Path, gantrymq: Run) -> None:
     text = section("docs/cli.md", "`store verify")
     finding, summary, outlook = shapes(text)
     (data / "store/checkpoint").unlink()
     lines = gantrymq("store", "verify", "store", "--json").lines
     assert [list(lines[0]), list(lines[-1]), list(lines[-1]["outlook"])] == [finding, summary, outlook]
     documented = {
-        kind for row in re.findall(r"^\| (`[a-z].*?) \|", text, re.M) for kind in re.findall(r"`([\w-]+)`", row)
+        kind
+        for row in re.findall(r"^- ((?:`[\w-]+`(?:, )?)+): ", text, re.M)
+        for kind in re.findall(r"`([\w-]+)`", row)
     }
-    expected = {kind.value for kind in Kind}
+    expected = {kind.value for kind in FindingKind}
     short = {kind for kind in documented if kind.startswith("-")}  # "`checkpoint-missing`, `-corrupt`"
     assert documented - short <= expected
     assert all(kind in documented or any(kind.endswith(one) for one in short) for kind in expected)
 
 
-def test_the_answers_of_ingest_are_those_of_the_page(data: Path, gantrymq: Run) -> None:
+def test_answers_of_ingest_equal_documentation(data: Path, gantrymq: Run) -> None:
     stored, refused, illegal = shapes_without_kind("`store ingest")
     given = ['{"topic":"t","body":"hi"}', '{"topic":"a/b","body":""}', '{"body":1}']
     (data / "given.jsonl").write_text("".join(f"{line}\n" for line in given))

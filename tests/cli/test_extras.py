@@ -22,7 +22,7 @@ WITHOUT = "import sys; sys.modules[{module!r}] = None; from gantrymq.cli import 
         ("pyarrow", "spark", 2, ["salvage", "STORE", "OUT", "--engine", "spark"]),
     ],
 )
-def test_a_missing_module_is_one_line_that_names_the_extra(
+def test_missing_module_prints_line_that_names_extra(
     module: str, extra: str, code: int, arguments: list[str], tmp_path: Path
 ) -> None:
     store, lines = tmp_path / "store", tmp_path / "in.jsonl"

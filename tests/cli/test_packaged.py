@@ -52,7 +52,7 @@ def test_an_unknown_key_in_the_environment_is_refused(gantrymq: Run, monkeypatch
         ("localhost", {}, False, False),
     ],
 )
-def test_a_server_that_other_hosts_reach_without_protection_is_warned_of(
+def test_exposed_server_without_acl_prints_warning(
     capsys: pytest.CaptureFixture[str], address: str, entries: dict[str, str], acl: bool, warned: bool
 ) -> None:
     settings = read_server_options(None, [f"{key}={value}" for key, value in entries.items()])
@@ -62,7 +62,7 @@ def test_a_server_that_other_hosts_reach_without_protection_is_warned_of(
     assert (f"bindAddress={address} is open" in said) is warned
 
 
-def test_systemd_is_told_of_the_start_and_of_the_stop(tmp_path: Path) -> None:
+def test_systemd_is_notified_of_start_and_stop(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)
@@ -77,7 +77,7 @@ def test_systemd_is_told_of_the_start_and_of_the_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/no/such/socket", "@no-such-socket"])
-def test_a_manager_that_does_not_listen_stops_nothing(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_notify_without_listening_service_manager_does_nothing(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     notify(READY)
 
@@ -110,7 +110,7 @@ def test_each_shell_has_a_script(gantrymq: Run, shell: str) -> None:
         subprocess.run([shell, "-n"], input=outcome.out, check=True)
 
 
-def test_the_first_tab_completes_where_zsh_loads_the_script_from_its_path(gantrymq: Run) -> None:
+def test_zsh_completes_at_first_tab_with_script_from_fpath(gantrymq: Run) -> None:
     """zsh runs a file of fpath as the function that completes, at the first Tab."""
     text = gantrymq("completion", "zsh").text
     assert text.startswith("#compdef gantrymq\n")

@@ -55,7 +55,7 @@ def fill(broker: EmbeddedBroker, topic: str, count: int, queues: int = 1) -> Non
     broker.wait_for_messages(topic, count)
 
 
-def test_lines_come_out_as_they_went_in(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_produced_lines_are_consumed_unchanged(gantrymq: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("Lines", 2)
     outcome = produced(
         gantrymq,
@@ -119,7 +119,7 @@ def test_results_are_in_order_and_name_what_is_stored(gantrymq: Run, broker: Emb
         assert stored[result["msgId"]] == expected
 
 
-def test_in_order_a_queue_has_the_order_of_the_input(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_produce_in_order_keeps_order_of_input(gantrymq: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("Ordered", 1)
     given = b"".join(b"%d\n" % number for number in range(300))
     assert produced(gantrymq, "Ordered", given, "--in-order", "--batch", 7).code == 0
@@ -135,7 +135,7 @@ def test_in_order_a_queue_has_the_order_of_the_input(gantrymq: Run, broker: Embe
         (("-c", 1), 0, [b"one"], "1 message acknowledged in {}"),
     ],
 )
-def test_the_account_says_what_was_sent(
+def test_summary_of_produce_counts_messages(
     gantrymq: Run, broker: EmbeddedBroker, options: tuple[object, ...], code: int, bodies: list[bytes], said: str
 ) -> None:
     topic = f"Account{len(options)}{code}"
@@ -239,7 +239,7 @@ def test_consume_chooses_the_same_from_a_cluster_and_from_a_store(
         assert [int(line) for line in outcome.out.split()] == numbers, place
 
 
-def test_an_impossible_consume_names_the_reason(gantrymq: Run, broker: EmbeddedBroker, filled: str) -> None:
+def test_consume_with_impossible_options_names_reason(gantrymq: Run, broker: EmbeddedBroker, filled: str) -> None:
     for arguments, code, said in [
         (("Nope", "-e"), 3, "there is no topic Nope; `gantrymq admin topic list`"),
         ((filled, "-p", "7"), 3, "has no queue 7"),
@@ -260,7 +260,7 @@ def test_an_impossible_consume_names_the_reason(gantrymq: Run, broker: EmbeddedB
         assert said in outcome.err, arguments
 
 
-def test_one_line_has_the_same_shape_everywhere(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_message_line_has_same_shape_in_all_commands(gantrymq: Run, broker: EmbeddedBroker) -> None:
     """Also of a compressed body: as stored in size, checksum and sysFlag, decompressed in its text."""
     broker.create_topic("Shape", 1)
     body = "long " * 2000
@@ -308,7 +308,7 @@ def documented(title: str) -> list[list[str]]:
     return [re.findall(r'"(\w+)"', code) for code in re.findall(r"`(\{\"[^`]*\})`", text)]
 
 
-def test_the_shapes_are_those_of_the_page(gantrymq: Run, broker: EmbeddedBroker, filled: str) -> None:
+def test_json_shapes_match_documentation(gantrymq: Run, broker: EmbeddedBroker, filled: str) -> None:
     broker.create_topic("Documented", 1)
     outcome = produced(gantrymq, "Documented", b"x", "--results")
     failed = produced(gantrymq, "Documented", b"x", "--results", "-p", 9)
@@ -329,7 +329,8 @@ def test_a_profile_signs_every_request_and_tls_is_an_option(gantrymq: Run, tmp_p
         path.write_text(f"[profile.p]\nnamesrv = '{closed.namesrv}'\n{keys}")
         path.chmod(0o600)
         refused = produced(gantrymq, "Guarded", b"x", "-n", closed.namesrv)
-        assert (refused.code, "0 messages acknowledged; 1 not acknowledged" in refused.err) == (1, True)
+        assert (refused.code, "0 messages acknowledged; 1 refused" in refused.err) == (1, True), refused.err
+        assert "NO_PERMISSION: No accessKey is configured; give --access-key and --secret-key" in refused.err
         for options in (("--profile", "p"), ("--profile", "p", "--tls")):
             assert produced(gantrymq, "Guarded", b"x", *options).code == 0
         closed.wait_for_messages("Guarded", 2)
@@ -346,7 +347,7 @@ def committed(broker: EmbeddedBroker, group: str, topic: str) -> dict[int, int]:
     return broker.consumer_offsets(group, topic)
 
 
-def test_a_group_goes_on_behind_what_was_printed(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_group_continues_after_printed_messages(gantrymq: Run, broker: EmbeddedBroker) -> None:
     fill(broker, "Group", 10)
     assert gantrymq("consume", "Group", "-G", "group", "-c", 3).out == b"0\n1\n2\n"
     assert committed(broker, "group", "Group") == {0: 3}
@@ -395,7 +396,7 @@ def end(child: subprocess.Popen[bytes]) -> tuple[int, str]:
     return child.returncode, err.decode()
 
 
-def test_a_consumer_that_waits_ends_when_its_reader_is_gone(broker: EmbeddedBroker, filled: str) -> None:
+def test_waiting_consume_ends_when_its_pipe_closes(broker: EmbeddedBroker, filled: str) -> None:
     with start("consume", filled, bufsize=0) as child:
         told(child, 1)
         assert child.stdout is not None
@@ -429,7 +430,7 @@ def test_a_slow_pipe_is_acknowledged_line_by_line_until_an_interrupt(broker: Emb
     assert broker.bodies("Slow") == [b"0", b"1"]
 
 
-def test_an_account_is_given_when_the_reader_of_the_results_is_gone(broker: EmbeddedBroker) -> None:
+def test_produce_with_closed_stdout_prints_summary(broker: EmbeddedBroker) -> None:
     broker.create_topic("Unread", 1)
     with start("produce", "Unread", "--results", bufsize=0) as child:
         assert child.stdin is not None
@@ -450,6 +451,28 @@ def test_a_pipe_is_read_to_its_end(process: Run, broker: EmbeddedBroker) -> None
     assert len(broker.wait_for_messages("Pipe", 5_000)) == 5_000
 
 
-def test_without_a_name_server_no_input_is_taken(process: Run, broker: EmbeddedBroker) -> None:
+def test_produce_without_name_server_fails(process: Run, broker: EmbeddedBroker) -> None:
     outcome = process("produce", "T", "-n", "127.0.0.1:1", input=b"x\n")
     assert (outcome.code, "no name server answers: 127.0.0.1:1" in outcome.err) == (3, True)
+
+
+def test_lines_for_topic_that_may_not_be_written_are_not_sent(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("ReadOnly", 1)
+    assert gantrymq("admin", "topic", "perm", "ReadOnly", "R").code == 0
+    outcome = produced(gantrymq, "ReadOnly", b"a")
+    assert (outcome.code, "may be stored" in outcome.err) == (1, False)
+    assert "not sent: No route info of this topic: ReadOnly: no broker that has it accepts sends; " in outcome.err
+    assert gantrymq("admin", "topic", "perm", "ReadOnly", "RW").code == 0  # the remedy of the message
+    assert produced(gantrymq, "ReadOnly", b"a").code == 0
+
+
+def test_topic_that_may_not_be_read_is_an_error(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("WriteOnly", 1)
+    assert gantrymq("admin", "topic", "perm", "WriteOnly", "W").code == 0
+    consume = ("consume", "WriteOnly", "-e")
+    for command in (consume, (*consume, "-G", "readers"), ("admin", "message", "print", "WriteOnly")):
+        outcome = gantrymq(*command)
+        assert (outcome.code, outcome.out) == (3, b"")
+        assert "WriteOnly may not be read; `gantrymq admin topic perm 'WriteOnly' RW` allows it" in outcome.err
+    assert gantrymq("admin", "topic", "perm", "WriteOnly", "RW").code == 0
+    assert gantrymq("consume", "WriteOnly", "-e").code == 0

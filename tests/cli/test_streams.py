@@ -18,15 +18,15 @@ from gantrymq.cli.produce import numbered_queue, span_ms
 from gantrymq.cli.streams.escapes import delimiter, unescape
 from gantrymq.cli.streams.formats import TOKENS, BodyAs, Ready, compile_format, escape_body
 from gantrymq.cli.streams.messages_in import (
-    Given,
+    InputMessage,
     QueueNumber,
+    RejectedLine,
     Template,
-    Unusable,
     json_reader,
     read_all,
     text_reader,
 )
-from gantrymq.cli.streams.positions import Kind, Position, Span, read_span
+from gantrymq.cli.streams.positions import Position, PositionKind, PositionSpan, read_span
 from gantrymq.cli.streams.printing import json_piece
 from gantrymq.cli.streams.sending import Fate, Outcome, Sender
 from gantrymq.cli.streams.sources import Arrived, Filter
@@ -67,22 +67,22 @@ def test_input_is_split_the_same_way_however_it_arrives(pieces: list[bytes], del
     assert split(pieces, delimiter) == (expected if expected[-1] else expected[:-1])
 
 
-def test_an_endless_line_is_dropped_and_the_next_is_read() -> None:
+def test_too_long_line_is_dropped_and_next_is_read() -> None:
     assert split([b"12345", b"67890", b"123\nnext\n"], b"\n", 9) == [TOO_LONG, b"next"]
     [unusable] = read_all([TOO_LONG], 7, text_reader(Template("T"), None))
-    assert unusable == Unusable(7, "it is too long for any message")
+    assert unusable == RejectedLine(7, "it is too long for any message")
 
 
-def test_a_line_has_the_options_of_the_command_and_its_own_keys() -> None:
+def test_text_line_has_options_of_command_and_own_keys() -> None:
     template = Template("T", "paid", ("all",), {"region": "eu"}, 3, QueueNumber(1))
     read = text_reader(template, b"::")
     [one, two, three] = read_all([b"a b::body::rest", b"no key", b"k::"], 1, read)
-    assert isinstance(one, Given)
+    assert isinstance(one, InputMessage)
     expected = Message("T", b"body::rest", 0, "paid", ("all", "a", "b"), {"region": "eu"}, 3)
-    assert one == Given(1, expected, QueueNumber(1))
-    assert isinstance(two, Given)
+    assert one == InputMessage(1, expected, QueueNumber(1))
+    assert isinstance(two, InputMessage)
     assert (two.message.body, two.message.keys) == (b"no key", ("all",))
-    assert three == Unusable(3, "the body is empty: RocketMQ sends no such message")
+    assert three == RejectedLine(3, "the body is empty: RocketMQ sends no such message")
     with pytest.raises(ValueError, match="the key is not UTF-8"):
         read(b"\xff::x")
 
@@ -95,7 +95,7 @@ def json_message(template: Template = PLAIN, **fields: Any) -> Message:
     return message
 
 
-def test_a_json_line_says_all_of_a_message() -> None:
+def test_json_line_sets_all_fields_of_message() -> None:
     template = Template("T", "default", ("k",), {"a": "1", "b": "1"}, 0, QueueNumber(7))
     assert json_message(template, body="ä") == Message("T", "ä".encode(), 0, "default", ("k",), {"a": "1", "b": "1"})
     fields = {
@@ -149,12 +149,12 @@ def test_fields_of_a_stored_message_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "ms"), [("500", 500), ("500ms", 500), ("10s", 10_000), ("2h", 7_200_000), ("1d", 86_400_000)]
 )
-def test_a_span_has_a_unit(text: str, ms: int) -> None:
+def test_time_span_with_unit_is_parsed(text: str, ms: int) -> None:
     assert span_ms(text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1w", "1.5s", "1 s", "10sm"])
-def test_any_other_span_is_refused(text: str) -> None:
+def test_malformed_time_span_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no span"):
         span_ms(text)
 
@@ -166,7 +166,7 @@ def test_a_queue_is_a_number_with_or_without_its_broker() -> None:
         numbered_queue("broker-a:")
 
 
-def test_escapes_are_those_of_kcat() -> None:
+def test_format_escapes_equal_those_of_kcat() -> None:
     assert unescape(r"a\t\\n\n\x41\0é") == b"a\t\\n\nA\0" + "é".encode()
     for wrong in (r"\q", "\\", r"\x4", r"\xzz"):
         with pytest.raises(typer.BadParameter, match="an escape is one of"):
@@ -181,31 +181,37 @@ def test_escapes_are_those_of_kcat() -> None:
 @pytest.mark.parametrize(
     ("texts", "span"),
     [
-        ([], Span()),
-        (["beginning"], Span(Position(Kind.BEGINNING))),
-        (["end"], Span(Position(Kind.END))),
-        (["stored"], Span()),
-        (["-10"], Span(Position(Kind.TAIL, 10))),
-        (["4711"], Span(Position(Kind.OFFSET, 4711))),
-        (["@1000", "e@2000"], Span(Position(Kind.TIME, 1000), 2000)),
-        (["s@1970-01-01T00:00:01"], Span(Position(Kind.TIME, 1000))),
-        (["e@5"], Span(None, 5)),
+        ([], PositionSpan()),
+        (["beginning"], PositionSpan(Position(PositionKind.BEGINNING))),
+        (["end"], PositionSpan(Position(PositionKind.END))),
+        (["stored"], PositionSpan()),
+        (["-10"], PositionSpan(Position(PositionKind.TAIL, 10))),
+        (["4711"], PositionSpan(Position(PositionKind.OFFSET, 4711))),
+        (["@1000", "e@2000"], PositionSpan(Position(PositionKind.TIME, 1000), 2000)),
+        (["s@1970-01-01T00:00:01"], PositionSpan(Position(PositionKind.TIME, 1000))),
+        (["e@5"], PositionSpan(None, 5)),
     ],
 )
-def test_positions(texts: list[str], span: Span) -> None:
+def test_span_of_positions_is_parsed(texts: list[str], span: PositionSpan) -> None:
     assert read_span(texts) == span
 
 
 @pytest.mark.parametrize("texts", [["first"], ["--1"], ["@"], ["1", "2"], ["e@1", "e@2"], ["-"], ["1.5"]])
-def test_wrong_positions(texts: list[str]) -> None:
+def test_malformed_position_is_refused(texts: list[str]) -> None:
     with pytest.raises(typer.BadParameter):
         read_span(texts)
 
 
 def test_a_position_is_an_offset_of_a_queue() -> None:
-    kinds = {Kind.BEGINNING: 10, Kind.END: 20, Kind.TAIL: 17, Kind.OFFSET: 3, Kind.TIME: 103}
+    kinds = {
+        PositionKind.BEGINNING: 10,
+        PositionKind.END: 20,
+        PositionKind.TAIL: 17,
+        PositionKind.OFFSET: 3,
+        PositionKind.TIME: 103,
+    }
     assert {kind: Position(kind, 3).offset(10, 20, lambda time_ms: time_ms + 100) for kind in kinds} == kinds
-    assert Position(Kind.TAIL, 50).offset(10, 20, lambda time_ms: 0) == 10
+    assert Position(PositionKind.TAIL, 50).offset(10, 20, lambda time_ms: 0) == 10
 
 
 # Printing
@@ -221,7 +227,7 @@ def printed(text: str, body_as: BodyAs = BodyAs.RAW, *, to_terminal: bool = Fals
     return compile_format(text, body_as, to_terminal=to_terminal)(READY)
 
 
-def test_each_token_prints_its_part() -> None:
+def test_format_token_prints_its_field() -> None:
     expected = {
         "t": b"topic", "q": b"3", "o": b"7", "b": b"broker-a", "k": b"k1 k2", "g": b"tag", "s": STORED.body, "S": b"11",
         "R": b"\0\0\0\x0b", "T": b"2000", "B": b"1000", "h": b"own=1,x=y", "i": b"ID", "P": b"99", "r": b"2",
@@ -290,7 +296,7 @@ class Recorder:
 
 
 def sent(
-    recorder: Recorder, lines: Sequence[Given | Unusable], *, batch: int = 3, continues: bool = False
+    recorder: Recorder, lines: Sequence[InputMessage | RejectedLine], *, batch: int = 3, continues: bool = False
 ) -> tuple[Sender, int, list[tuple[list[int], Fate]]]:
     outcomes: list[Outcome] = []
     producer = cast(Producer, recorder)
@@ -300,16 +306,16 @@ def sent(
     return sender, used, [(list(one.lines), one.fate) for one in outcomes]
 
 
-def lines(*bodies: bytes, **more: Any) -> list[Given | Unusable]:
-    return [Given(number, Message("T", body, **more), None) for number, body in enumerate(bodies, 1)]
+def lines(*bodies: bytes, **more: Any) -> list[InputMessage | RejectedLine]:
+    return [InputMessage(number, Message("T", body, **more), None) for number, body in enumerate(bodies, 1)]
 
 
 def test_consecutive_messages_to_one_place_share_a_request() -> None:
     recorder = Recorder()
     many = lines(b"1", b"2", b"3", b"4", b"x" * 100, b"6")
-    many += [Given(7, Message("T", b"7", delay_level=1), None), Given(8, Message("T", b"8"), None)]
-    many += [Given(9, Message("T", b"9"), QueueNumber(1)), Given(10, Message("U", b"10"), None)]
-    many += [Given(11, Message("U", b"11", properties={"TIMER_DELAY_MS": "5"}), None)]
+    many += [InputMessage(7, Message("T", b"7", delay_level=1), None), InputMessage(8, Message("T", b"8"), None)]
+    many += [InputMessage(9, Message("T", b"9"), QueueNumber(1)), InputMessage(10, Message("U", b"10"), None)]
+    many += [InputMessage(11, Message("U", b"11", properties={"TIMER_DELAY_MS": "5"}), None)]
     sender, used, _ = sent(recorder, many)
     assert recorder.requests == [
         [b"1", b"2", b"3"], [b"4"], [b"x" * 100], [b"6"], [b"7"], [b"8"], [b"9"], [b"10"], [b"11"],
@@ -332,7 +338,7 @@ def test_a_refused_batch_is_sent_again_message_by_message() -> None:
     assert (sender.account.acknowledged, sender.account.failed, sender.is_stopped) == (3, 1, False)
 
 
-def test_without_going_on_the_rest_of_the_batch_is_not_sent() -> None:
+def test_refused_batch_part_stops_sender() -> None:
     sender, used, outcomes = sent(Recorder(refuse(b"2", REFUSED)), lines(b"1", b"2", b"3", b"4", b"5", b"6", b"7"))
     assert outcomes[:3] == [([1], Fate.ACKNOWLEDGED), ([2], Fate.REFUSED), ([3], Fate.UNSENT)]
     assert sum(len(numbers) for numbers, _ in outcomes) == used
@@ -346,9 +352,9 @@ def test_a_send_without_an_answer_may_be_stored() -> None:
     assert (sender.account.failed, sender.is_stopped) == (2, True)
 
 
-def test_a_message_that_the_client_refuses_leaves_alone() -> None:
+def test_message_refused_by_client_is_sent_in_no_batch() -> None:
     recorder = Recorder(refuse(b"2", MQClientError("no")))
-    _, _, outcomes = sent(recorder, [*lines(b"1", b"2", b"3"), Unusable(4, "why")], continues=True)
+    _, _, outcomes = sent(recorder, [*lines(b"1", b"2", b"3"), RejectedLine(4, "why")], continues=True)
     fates = [([1], Fate.ACKNOWLEDGED), ([2], Fate.REJECTED), ([3], Fate.ACKNOWLEDGED), ([4], Fate.REJECTED)]
     assert (outcomes, recorder.requests) == (fates, [[b"1"], [b"3"]])
 
@@ -358,11 +364,11 @@ def test_a_message_that_the_client_refuses_leaves_alone() -> None:
     [((1, None), "acknowledged"), ((0, None), "rejected"), ((0, "b"), "acknowledged"), ((9, None), "rejected")],
 )
 def test_a_number_that_several_brokers_have_needs_a_broker(queue: tuple[int, str | None], fate: str) -> None:
-    _, _, outcomes = sent(Recorder(), [Given(1, Message("T", b"x"), QueueNumber(*queue))])
+    _, _, outcomes = sent(Recorder(), [InputMessage(1, Message("T", b"x"), QueueNumber(*queue))])
     assert outcomes == [([1], Fate(fate))]
 
 
-def test_another_status_than_ok_is_acknowledged_and_counted() -> None:
+def test_send_status_other_than_ok_is_counted_as_stored() -> None:
     late = SendResult(SendStatus.FLUSH_DISK_TIMEOUT, "id", QUEUES[0], 0, "offset-id")
     sender, _, _ = sent(Recorder(lambda messages: late), lines(b"1", b"2"))
     assert (sender.account.acknowledged, sender.account.not_ok) == (2, {SendStatus.FLUSH_DISK_TIMEOUT: 2})

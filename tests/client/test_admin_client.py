@@ -15,15 +15,17 @@ from gantrymq import (
     SubscriptionGroupConfig,
 )
 from gantrymq.client.requests.calls import Call, accepted
-from gantrymq.errors import MQClientError, NoRouteError, RemotingError
+from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError, RemotingError
 from gantrymq.remoting.bodies.topic import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader
+from gantrymq.remoting.headers.pull import ViewMessageRequestHeader
 
 # Java's hash code is the same of both, and so of "Aa#key" and "BB#key": the index finds one under the other.
 ONE, OTHER = "Aa", "BB"
@@ -47,7 +49,7 @@ def producer(broker: EmbeddedBroker) -> Iterator[Producer]:
         yield client
 
 
-def test_a_query_gives_no_message_of_another_topic_whose_hash_code_is_the_same(
+def test_query_skips_messages_of_other_topic_with_same_hash(
     broker: EmbeddedBroker, admin: AdminClient, producer: Producer
 ) -> None:
     for topic in (ONE, OTHER):
@@ -59,7 +61,7 @@ def test_a_query_gives_no_message_of_another_topic_whose_hash_code_is_the_same(
         assert [one.body for one in admin.query_message_by_unique_key(topic, "4711")] == [topic.encode()]
 
 
-def test_a_query_gives_no_message_of_another_key_whose_hash_code_is_the_same(
+def test_query_skips_messages_of_other_key_with_same_hash(
     broker: EmbeddedBroker, admin: AdminClient, producer: Producer
 ) -> None:
     broker.create_topic("Keys", 1)
@@ -71,9 +73,7 @@ def test_a_query_gives_no_message_of_another_key_whose_hash_code_is_the_same(
     assert len(admin.query_message("Keys", "both")) == 2
 
 
-def test_a_message_is_viewed_under_its_own_topic_alone(
-    broker: EmbeddedBroker, admin: AdminClient, producer: Producer
-) -> None:
+def test_view_message_under_other_topic_raises(broker: EmbeddedBroker, admin: AdminClient, producer: Producer) -> None:
     for topic in ("Viewed", "NotViewed"):
         broker.create_topic(topic, 1)
     sent = producer.send(Message("Viewed", b"x"))
@@ -91,6 +91,27 @@ def test_a_delayed_message_is_viewed_under_the_topic_it_goes_to(
     sent = producer.send(Message("Delayed", b"x", delay_level=18))
     for topic in ("Delayed", "SCHEDULE_TOPIC_XXXX"):
         assert admin.view_message(topic, sent.offset_msg_id).body == b"x"
+
+
+def test_dead_letter_at_rocketmq_5_5_1_is_viewed_under_the_topic_it_came_from(
+    broker: EmbeddedBroker, admin: AdminClient, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A broker of 5.5.1 answers NO_PERMISSION to VIEW_MESSAGE_BY_ID if its topic is not the one that stores the message.
+    # It makes an exception for delayed, timed and half messages, not for retries and dead letters.
+    call = admin._client.call
+
+    def refuses_other_topics(address: str, one: Call[bytes]) -> bytes:
+        asked = one.request()
+        if asked.code == RequestCode.VIEW_MESSAGE_BY_ID and asked.read(ViewMessageRequestHeader).topic == "Origin":
+            raise MQBrokerError(
+                address, ResponseCode.NO_PERMISSION, "NO_PERMISSION", "The topic does not match the message"
+            )
+        return call(address, one)
+
+    broker.create_topic("%DLQ%readers", 1)
+    sent = producer.send(Message("%DLQ%readers", b"x", properties={"RETRY_TOPIC": "Origin"}))
+    monkeypatch.setattr(admin._client, "call", refuses_other_topics)
+    assert admin.view_message("Origin", sent.offset_msg_id).body == b"x"
 
 
 def consumed(broker: EmbeddedBroker, group: str, *topics: str) -> None:
@@ -162,7 +183,7 @@ def test_a_deleted_topic_leaves_no_order_of_queues_to_one_of_the_same_name(
     assert admin.kv_config("ORDER_TOPIC_CONFIG", "Ordered") is None
 
 
-def test_a_configuration_that_is_given_is_left_as_it_is(admin: AdminClient) -> None:
+def test_given_configuration_is_not_modified(admin: AdminClient) -> None:
     config = SubscriptionGroupConfig(retry_queue_nums=2)
     admin.create_subscription_group("configured", config)
     assert config.group_name != "configured"
@@ -175,7 +196,7 @@ def test_a_group_of_producers_that_is_not_online_is_an_error(
         admin.producer_connection("nobody", "StatsA")
 
 
-def test_a_broker_that_is_away_hides_no_message_of_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_broker_hides_no_message_of_others(caplog: pytest.LogCaptureFixture) -> None:
     """A dead broker stays in the route for up to two minutes; RocketMQ gives what the others have."""
     with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer, AdminClient(broker.namesrv) as admin:
         broker.create_topic("Away", 1)

@@ -47,7 +47,7 @@ def test_shares_differ_by_one_at_most(rng: random.Random) -> None:
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_who_has_no_machine_room_is_named() -> None:
+def test_client_without_machine_room_is_named_in_error() -> None:
     strategy = AllocateMachineRoomNearby(AllocateMessageQueueAveragely(), lambda queue: "", room_of)
     with pytest.raises(MQClientError, match="Machine room is null for T@b:0"):
         strategy.allocate("r1", [MessageQueue("T", "b", 0)], ["r1"])

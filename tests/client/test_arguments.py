@@ -85,7 +85,7 @@ CONFIG = ProducerConfig(NOWHERE)
         ({"wait_store_msg_ok": 1}, "wait_store_msg_ok=1 is not allowed: True or False"),
     ],
 )
-def test_a_message_that_is_wrong_is_refused_in_words(wrong: dict[str, Any], said: str) -> None:
+def test_wrong_message_is_refused_with_clear_error(wrong: dict[str, Any], said: str) -> None:
     message = Message(**({"topic": "T", "body": b"x"} | wrong))
     with pytest.raises(MQClientError, match=re.escape(said)):
         check_message(message, CONFIG)
@@ -128,7 +128,7 @@ def producer() -> Iterator[Producer]:
         (lambda one: one.queues(None), "queues: topic=None is not allowed"),
     ],
 )
-def test_a_producer_refuses_wrong_arguments_in_words(
+def test_producer_refuses_wrong_arguments_with_clear_error(
     producer: Producer, call: Callable[[Any], object], said: str
 ) -> None:
     with pytest.raises(MQClientError, match=re.escape(said)):
@@ -187,7 +187,7 @@ def test_an_invalid_listener_is_refused(push: PushConsumer, listen: str, wrong: 
         getattr(push, listen)(wrong)
 
 
-def test_whatever_can_be_called_with_messages_and_context_is_a_listener() -> None:
+def test_callable_with_two_parameters_is_a_listener() -> None:
     class Callable_:
         def __call__(self, messages: object, context: object) -> None: ...
 
@@ -225,7 +225,7 @@ def test_a_second_listener_is_refused() -> None:
         ),
     ],
 )
-def test_consumers_refuse_wrong_arguments_in_words(
+def test_consumers_refuse_wrong_arguments_with_clear_error(
     request: pytest.FixtureRequest, kind: str, call: Callable[[Any], object], said: str
 ) -> None:
     with pytest.raises(MQClientError, match=re.escape(said)):
@@ -263,7 +263,7 @@ def test_consumers_refuse_wrong_arguments_in_words(
         ),
     ],
 )
-def test_a_poller_refuses_wrong_arguments_in_words(
+def test_lite_pull_consumer_refuses_wrong_arguments_with_clear_error(
     lite: LitePullConsumer, call: Callable[[Any], object], said: str
 ) -> None:
     with pytest.raises(MQClientError, match=re.escape(said)):
@@ -311,7 +311,7 @@ def test_settings_out_of_range_or_of_another_type_are_refused(config: Any, wrong
 # Clients that are closed
 
 
-def test_a_closed_client_says_that_it_is_closed() -> None:
+def test_call_of_closed_client_raises_clear_error() -> None:
     producer, push = Producer(NOWHERE), PushConsumer(NOWHERE, consumer_group="g")
     lite = LitePullConsumer(NOWHERE, consumer_group="g")
     admin, puller = AdminClient(NOWHERE), PullClient(NOWHERE)
@@ -337,7 +337,7 @@ def test_a_closed_client_says_that_it_is_closed() -> None:
             call()
 
 
-def test_a_closed_awaited_client_says_that_it_is_closed() -> None:
+def test_call_of_closed_async_client_raises_clear_error() -> None:
     async def scenario() -> None:
         producer, push = AsyncProducer(NOWHERE), AsyncPushConsumer(NOWHERE, consumer_group="g")
         lite = AsyncLitePullConsumer(NOWHERE, consumer_group="g")
@@ -396,7 +396,7 @@ ADMIN_CALLS: list[tuple[Callable[[Any], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "said"), ADMIN_CALLS)
-def test_the_administration_refuses_wrong_arguments_in_words(call: Callable[[Any], object], said: str) -> None:
+def test_admin_client_refuses_wrong_arguments_with_clear_error(call: Callable[[Any], object], said: str) -> None:
     with AdminClient(NOWHERE) as admin, pytest.raises(MQClientError, match=re.escape(said)):
         call(admin)
 
@@ -411,7 +411,7 @@ PULL_CALLS: list[tuple[Callable[[Any], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "said"), PULL_CALLS)
-def test_a_pull_client_refuses_wrong_arguments_in_words(call: Callable[[Any], object], said: str) -> None:
+def test_pull_client_refuses_wrong_arguments_with_clear_error(call: Callable[[Any], object], said: str) -> None:
     with PullClient(NOWHERE) as client, pytest.raises(MQClientError, match=re.escape(said)):
         call(client)
 
@@ -427,7 +427,7 @@ def test_every_public_method_checks_every_argument_that_has_a_rule(client: type)
             assert hasattr(method, "__wrapped__"), name
 
 
-def test_a_topic_that_no_client_would_make_is_read_and_administered() -> None:
+def test_topic_with_unusual_name_is_read_and_administered() -> None:
     """A store may have one: the tools that wrote it were not all clients."""
     for client, call in ((PullClient, "queues"), (AdminClient, "topic_route"), (AdminClient, "topic_stats")):
         with client(NOWHERE) as made, pytest.raises(RemotingConnectError):

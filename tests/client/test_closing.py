@@ -47,7 +47,7 @@ def client_threads() -> set[threading.Thread]:
 
 @pytest.mark.parametrize("way", ["listen", "listen_orderly"])
 @pytest.mark.parametrize("kind", ["plain", "coroutine", "awaited by a thread"])
-def test_a_listener_that_stops_after_so_many_messages_has_them_committed_and_sees_no_more(
+def test_listener_stopped_after_n_messages_commits_them_and_gets_no_more(
     broker: EmbeddedBroker, way: str, kind: str
 ) -> None:
     group = f"{way}-{kind.replace(' ', '-')}"
@@ -75,7 +75,7 @@ def test_a_listener_that_stops_after_so_many_messages_has_them_committed_and_see
     assert not client_threads()
 
 
-def test_a_coroutine_listener_that_awaits_the_close_waits_for_nothing_that_waits_for_its_room(
+def test_coroutine_listener_that_awaits_close_does_not_deadlock(
     broker: EmbeddedBroker,
 ) -> None:
     """With one call at a time the others wait for the call that closes."""
@@ -180,7 +180,7 @@ def test_a_listener_of_queues_may_close_its_consumer(broker: EmbeddedBroker, cli
     assert not client_threads()
 
 
-def test_a_second_close_waits_for_the_first() -> None:
+def test_second_close_waits_for_first() -> None:
     loop, go_on, ended = LoopThread("tester"), threading.Event(), list[str]()
 
     async def last() -> None:
@@ -202,7 +202,7 @@ def test_a_second_close_waits_for_the_first() -> None:
     assert ended == ["last", "closed", "closed", "closed"]
 
 
-def test_a_signal_s_handler_may_close_what_is_being_closed_or_used(broker: EmbeddedBroker) -> None:
+def test_signal_handler_may_close_client_in_use(broker: EmbeddedBroker) -> None:
     """The handler runs within the call that it interrupts, so nothing there may wait for that call."""
     before = signal.getsignal(signal.SIGUSR1)
     producer = Producer(broker.namesrv)
@@ -239,7 +239,7 @@ def test_closing_waits_for_sends_that_are_under_way(broker: EmbeddedBroker) -> N
 
 
 @pytest.mark.parametrize("client", [Producer, PushConsumer, LitePullConsumer])
-def test_a_client_that_is_dropped_is_closed_and_says_so(broker: EmbeddedBroker, client: Callable[..., Any]) -> None:
+def test_garbage_collected_client_is_closed_with_warning(broker: EmbeddedBroker, client: Callable[..., Any]) -> None:
     with Producer(broker.namesrv) as producer:  # the broker, in this process, opens the topic's files
         producer.send(Message("Closing2", b"x"))
     descriptors = len(os.listdir("/proc/self/fd"))
@@ -260,7 +260,7 @@ def test_a_client_that_is_dropped_is_closed_and_says_so(broker: EmbeddedBroker, 
     eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "its descriptors are gone")
 
 
-def test_an_awaited_producer_that_is_dropped_is_closed_and_says_so(broker: EmbeddedBroker) -> None:
+def test_garbage_collected_async_producer_is_closed_with_warning(broker: EmbeddedBroker) -> None:
     async def use_and_drop() -> None:
         producer = AsyncProducer(broker.namesrv)
         producer.start()
@@ -300,7 +300,7 @@ atexit.register(poller.close)
 """
 
 
-def test_clients_may_be_closed_at_the_end_of_the_program(broker: EmbeddedBroker, tmp_path: Any) -> None:
+def test_clients_close_at_interpreter_exit(broker: EmbeddedBroker, tmp_path: Any) -> None:
     """Where no thread of a pool can be had any more."""
     words = [sys.executable, "-c", textwrap.dedent(PROGRAM), broker.namesrv, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
@@ -309,7 +309,7 @@ def test_clients_may_be_closed_at_the_end_of_the_program(broker: EmbeddedBroker,
     assert ":20" in offsets.read_text()
 
 
-def test_every_client_is_started_by_with_and_may_be_told_to_start_once_more(broker: EmbeddedBroker) -> None:
+def test_with_starts_every_client_and_further_start_is_allowed(broker: EmbeddedBroker) -> None:
     seen = threading.Event()
     consumer = PushConsumer(broker.namesrv, consumer_group="alike", **FIRST)
     consumer.subscribe("Closing")
@@ -346,7 +346,7 @@ def test_a_push_consumer_that_cannot_be_started_by_with_leaves_no_thread() -> No
 
 
 @pytest.mark.parametrize("client", [AdminClient, PullClient])
-def test_a_plain_client_that_is_dropped_leaves_no_descriptor(
+def test_garbage_collected_blocking_client_leaves_no_descriptor(
     broker: EmbeddedBroker, client: Callable[..., Any]
 ) -> None:
     with Producer(broker.namesrv) as producer:  # the broker, in this process, opens the topic's files

@@ -65,7 +65,7 @@ def test_a_setting_of_a_wrong_type_is_named(settings: dict[str, Any], said: str)
 
 
 @pytest.mark.parametrize("config", [PushConsumerConfig, LitePullConsumerConfig, ProducerConfig])
-def test_no_setting_is_taken_as_something_else(config: type[ClientConfig]) -> None:
+def test_setting_of_wrong_type_is_refused(config: type[ClientConfig]) -> None:
     group = {} if config is ProducerConfig else {"consumer_group": "g"}
     unchecked = {"secret_key", "security_token", "tls", "allocate_message_queue_strategy", "local_offset_store_dir"}
     for spec in fields(config):
@@ -98,7 +98,7 @@ def test_values_of_other_libraries_are_converted() -> None:
             ProducerConfig("a:1", send_msg_timeout_ms=wrong)  # type: ignore[arg-type]
 
 
-def test_no_credentials_and_no_namespace_may_be_none() -> None:
+def test_credentials_and_namespace_accept_none() -> None:
     nothing: Any = dict.fromkeys(("access_key", "secret_key", "security_token", "namespace"))
     config = ClientConfig("a:1", **nothing)
     assert (config.access_key, config.namespace, config.credentials) == ("", "", None)
@@ -106,7 +106,7 @@ def test_no_credentials_and_no_namespace_may_be_none() -> None:
         ProducerConfig("a:1", producer_group=None)  # type: ignore[arg-type]
 
 
-def test_the_settings_of_lite_pull_fit_each_other() -> None:
+def test_inconsistent_settings_of_lite_pull_are_refused() -> None:
     assert LitePullConsumerConfig("a:1", consumer_group="g").pull_batch_size == 10
     with pytest.raises(ConfigError, match="consumerTimeoutMillisWhenSuspend"):
         LitePullConsumerConfig("a:1", consumer_group="g", broker_suspend_max_time_ms=40_000)
@@ -124,7 +124,7 @@ def test_the_settings_of_lite_pull_fit_each_other() -> None:
         "topic_metadata_check_interval_ms",
     ],
 )
-def test_a_setting_that_is_a_long_in_java_takes_the_largest_long(name: str) -> None:
+def test_java_long_setting_accepts_largest_long(name: str) -> None:
     kinds: list[type[ClientConfig]] = [PushConsumerConfig, LitePullConsumerConfig]
     for config in [one for one in kinds if name in one.__dataclass_fields__]:
         for most in (LONG_MAX, sys.maxsize):
@@ -134,13 +134,13 @@ def test_a_setting_that_is_a_long_in_java_takes_the_largest_long(name: str) -> N
             config("a:1", **(given | {name: LONG_MAX + 1}))
 
 
-def test_a_time_to_begin_at() -> None:
+def test_consume_timestamp_is_parsed_in_local_time() -> None:
     config = ConsumerConfig("a:1", consumer_group="g", consume_timestamp="20240229123000")
     assert config.parse_consume_timestamp(0) == int(datetime(2024, 2, 29, 12, 30).timestamp() * 1000)
     assert ConsumerConfig("a:1", consumer_group="g").parse_consume_timestamp(1_800_000) == 0
 
 
-def test_subscriptions() -> None:
+def test_subscription_parses_tags_and_hashes() -> None:
     both = subscription("T", "TagA || TagB||", TAG, 7)
     assert (both.tags_set, both.sub_string, both.sub_version) == (["TagA", "TagB"], "TagA || TagB||", 7)
     assert sorted(both.code_set) == sorted(map(string_hash, ("TagA", "TagB")))

@@ -85,7 +85,7 @@ def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scenario())
 
 
-def test_a_slow_listener_holds_the_offset() -> None:
+def test_slow_listener_delays_commit_of_offset() -> None:
     async def scenario() -> None:
         scene, go_on = Scene(8), threading.Event()
         consumption = ConcurrentConsumption(
@@ -148,7 +148,7 @@ def test_a_message_that_cannot_be_sent_back_is_consumed_again(monkeypatch: pytes
     play(scenario)
 
 
-def test_nothing_of_a_queue_that_was_given_up_is_committed() -> None:
+def test_released_queue_commits_nothing() -> None:
     async def scenario() -> None:
         scene, go_on, begun = Scene(2, consume_thread_max=1), threading.Event(), threading.Event()
         seen: list[int] = []
@@ -190,7 +190,7 @@ def test_closing_waits_for_listeners_and_commits() -> None:
     play(scenario)
 
 
-def test_in_order_a_transaction_is_committed_or_rolled_back() -> None:
+def test_orderly_transaction_commits_or_rolls_back() -> None:
     async def scenario() -> None:
         scene = Scene(3, suspend_current_queue_time_ms=1)
         answers = [
@@ -213,7 +213,7 @@ def test_in_order_a_transaction_is_committed_or_rolled_back() -> None:
     play(scenario)
 
 
-def test_in_order_a_failing_message_waits_until_it_is_among_the_dead_letters() -> None:
+def test_orderly_failing_message_blocks_queue_until_dead_letter() -> None:
     async def scenario() -> None:
         scene = Scene(2, Broker(refusals=1), suspend_current_queue_time_ms=1, max_reconsume_times=1)
         seen: list[tuple[int, int]] = []
@@ -245,7 +245,7 @@ class SlowLocks:
         return True
 
 
-def test_in_order_nothing_begins_of_a_queue_given_up_while_its_lock_was_asked_for() -> None:
+def test_orderly_queue_released_during_lock_request_begins_no_call() -> None:
     async def scenario() -> None:
         scene, locks, seen = Scene(2), SlowLocks(), list[int]()
 
@@ -264,7 +264,7 @@ def test_in_order_nothing_begins_of_a_queue_given_up_while_its_lock_was_asked_fo
     play(scenario)
 
 
-def test_in_order_nothing_begins_of_a_queue_given_up_while_it_waited_for_a_thread() -> None:
+def test_orderly_queue_released_while_waiting_for_thread_begins_no_call() -> None:
     async def scenario() -> None:
         scene, go_on, begun = Scene(1, consume_thread_max=1), threading.Event(), threading.Event()
         second = ProcessQueue(MessageQueue(QUEUE.topic, QUEUE.broker_name, QUEUE.queue_id + 1), 0)
@@ -291,7 +291,7 @@ def test_in_order_nothing_begins_of_a_queue_given_up_while_it_waited_for_a_threa
 
 
 @pytest.mark.parametrize("released", [False, True])
-def test_in_order_a_late_listener_commits_until_its_queue_is_released(released: bool) -> None:
+def test_orderly_late_listener_commits_until_queue_is_released(released: bool) -> None:
     async def scenario() -> None:
         scene, go_on, begun = Scene(1), threading.Event(), threading.Event()
 
@@ -360,7 +360,9 @@ class Asynchronous:
         lambda heard: AsyncMock(side_effect=heard.__call__),
     ],
 )
-def test_whatever_gives_an_awaitable_is_awaited(kind: Callable[..., Any], made: Callable[[Asynchronous], Any]) -> None:
+def test_listener_that_returns_awaitable_is_awaited(
+    kind: Callable[..., Any], made: Callable[[Asynchronous], Any]
+) -> None:
     async def scenario() -> None:
         scene, heard = Scene(2), Asynchronous()
         consumption = consuming(kind, scene, made(heard))

@@ -79,7 +79,7 @@ def test_a_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedBroker) -
 
 
 @pytest.mark.parametrize("kind", ["lite", "push"])
-def test_who_is_closed_while_it_starts_does_not_go_on(broker: EmbeddedBroker, kind: str) -> None:
+def test_client_closed_during_start_stops(broker: EmbeddedBroker, kind: str) -> None:
     async def scenario() -> None:
         closing: list[asyncio.Task[None]] = []
         consumer: AsyncLitePullConsumer | AsyncPushConsumer
@@ -107,7 +107,7 @@ def test_who_is_closed_while_it_starts_does_not_go_on(broker: EmbeddedBroker, ki
 
 
 @pytest.mark.parametrize("after_ms", [0, 2, 4, 6, 8, 12])
-def test_who_is_closed_while_it_starts_leaves_its_queues_to_others(broker: EmbeddedBroker, after_ms: int) -> None:
+def test_consumer_closed_during_start_releases_its_queues(broker: EmbeddedBroker, after_ms: int) -> None:
     """A lock that nobody gives back keeps every other member from its queue for a minute."""
 
     async def scenario() -> None:
@@ -132,7 +132,7 @@ def test_who_is_closed_while_it_starts_leaves_its_queues_to_others(broker: Embed
     asyncio.run(scenario())
 
 
-def test_a_push_consumer_starts_once_whoever_asks(broker: EmbeddedBroker) -> None:
+def test_second_concurrent_start_of_push_consumer_raises(broker: EmbeddedBroker) -> None:
     async def scenario() -> list[BaseException | None]:
         async with push(broker, "twice") as consumer:
             consumer.subscribe("Twice")
@@ -161,7 +161,7 @@ def is_left(broker: EmbeddedBroker, group: str) -> bool:
     return True
 
 
-def test_a_close_that_nobody_waits_for_any_longer_comes_to_its_end(broker: EmbeddedBroker) -> None:
+def test_cancelled_close_finishes(broker: EmbeddedBroker) -> None:
     async def scenario() -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -188,7 +188,7 @@ def test_a_close_that_nobody_waits_for_any_longer_comes_to_its_end(broker: Embed
     assert broker.consumer_offsets("impatient", "Impatient") == {0: 1}
 
 
-def test_a_poller_s_close_that_was_cancelled_comes_to_its_end(broker: EmbeddedBroker) -> None:
+def test_cancelled_close_of_lite_pull_consumer_finishes(broker: EmbeddedBroker) -> None:
     async def scenario() -> None:
         consumer = lite(broker, "impatient-lite")
         await consumer.subscribe("ImpatientLite")
@@ -228,7 +228,7 @@ def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str) -> 
     assert is_left(broker, f"enough-{way}")
 
 
-def test_a_close_that_a_listener_begins_beside_itself_waits_for_it(broker: EmbeddedBroker) -> None:
+def test_close_started_by_listener_in_background_waits_for_listener(broker: EmbeddedBroker) -> None:
     """What it was at would come again else, and its queue would be another member's meanwhile."""
 
     async def scenario() -> None:
@@ -258,7 +258,7 @@ def test_a_close_that_a_listener_begins_beside_itself_waits_for_it(broker: Embed
     assert broker.consumer_offsets("beside", "Beside") == {0: 1}
 
 
-def test_messages_that_fail_after_a_close_are_delivered_again(broker: EmbeddedBroker) -> None:
+def test_messages_failing_during_close_are_redelivered(broker: EmbeddedBroker) -> None:
     """It is not sent back any more: whoever sends it back would make a producer that nobody closes."""
 
     async def scenario() -> None:
@@ -284,9 +284,7 @@ def test_messages_that_fail_after_a_close_are_delivered_again(broker: EmbeddedBr
 
 
 @pytest.mark.parametrize("kind", ["producer", "push", "lite pull"])
-def test_an_awaited_client_on_another_event_loop_says_so_and_comes_to_no_harm(
-    broker: EmbeddedBroker, kind: str
-) -> None:
+def test_async_client_on_other_event_loop_raises_and_stays_usable(broker: EmbeddedBroker, kind: str) -> None:
     """It failed within asyncio, and could then not be closed on its own loop either."""
     broker.create_topic("Loops", 1)
 

@@ -172,7 +172,7 @@ class Sets(Seen):
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("kind", ["threads", "coroutine", "an awaitable"])
-async def test_a_hook_is_around_each_listener_call(broker: EmbeddedBroker, kind: str) -> None:
+async def test_hook_runs_before_and_after_listener_call(broker: EmbeddedBroker, kind: str) -> None:
     seen, told, tries = Sets(), list[bool](), list[str]()
 
     def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
@@ -256,7 +256,7 @@ async def test_a_hook_sees_receives_of_a_task(broker: EmbeddedBroker) -> None:
     assert {(one.queue.topic, one.consumer_group) for one in seen.consumed} == {(topic, "ns%HA")}
 
 
-def test_a_hook_is_around_each_listener_call_for_popped_messages() -> None:
+def test_hook_runs_before_and_after_listener_call_for_popped_messages() -> None:
     seen, ids = Seen(), list[str]()
     with EmbeddedBroker(settings={"defaultMessageRequestMode": "POP", "traceTopicEnable": True}) as broker:
         with Producer(broker.namesrv) as producer:
@@ -426,7 +426,7 @@ def test_a_producer_that_is_dropped_sends_its_traces(broker: EmbeddedBroker) -> 
 
 
 @pytest.mark.asyncio
-async def test_traces_that_no_broker_takes_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_traces_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
     sends = Sends()
     sends.fails = True
     sends.go.set()
@@ -439,7 +439,7 @@ async def test_traces_that_no_broker_takes_are_dropped(caplog: pytest.LogCapture
 
 
 @pytest.mark.asyncio
-async def test_a_close_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_of_traces_has_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "_CLOSE_WITHIN_S", 0.05)
     dispatcher = TraceDispatcher("Traces", Sends)
     dispatcher.start()

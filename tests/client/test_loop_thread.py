@@ -21,7 +21,7 @@ from gantrymq.errors import ConfigError, MQClientError, RemotingConnectError
 async def nothing() -> None: ...
 
 
-def test_a_call_under_way_ends_with_the_loop() -> None:
+def test_closing_loop_cancels_running_calls() -> None:
     loop, begun = LoopThread("tester"), threading.Event()
 
     async def wait() -> None:
@@ -58,7 +58,7 @@ def test_a_call_cancelled_before_its_start_never_runs() -> None:
     ],
     ids=["send", "send_batch", "send_oneway", "queues", "close"],
 )
-def test_a_callback_that_would_wait_for_its_own_thread_is_told(call: Callable[[Producer], object]) -> None:
+def test_callback_that_blocks_on_its_own_thread_raises(call: Callable[[Producer], object]) -> None:
     told = Future[str]()
 
     def call_back(sent: Future[Any]) -> None:
@@ -74,7 +74,7 @@ def test_a_callback_that_would_wait_for_its_own_thread_is_told(call: Callable[[P
     producer.close()
 
 
-def test_after_a_fork_nobody_waits_for_a_thread_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_thread_after_fork_raises_instead_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = LoopThread("tester")
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: -1)
@@ -118,9 +118,7 @@ def raising(*args: object) -> None:
 
 
 @pytest.mark.parametrize("moment", ["begun", "done", "told"])
-def test_messages_of_a_poll_that_was_interrupted_come_with_the_next(
-    monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_next_poll_returns_messages_of_interrupted_poll(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """The time limit strikes as the poll is begun, with the messages there, or as it hears of them."""
     begin = asyncio.run_coroutine_threadsafe
 
@@ -156,7 +154,7 @@ def test_messages_of_a_poll_that_was_interrupted_come_with_the_next(
         assert consumer.committed(queue) == 3
 
 
-def test_every_call_that_was_begun_ends() -> None:
+def test_submitted_calls_end_when_loop_closes() -> None:
     loop, calls, full = LoopThread("tester"), list[Future[bool]](), threading.Event()
 
     def begin() -> None:
@@ -191,7 +189,7 @@ def test_a_client_that_cannot_be_made_leaves_no_thread(client: Callable[..., obj
     assert set(threading.enumerate()) <= before
 
 
-def test_a_member_that_cannot_join_is_gone() -> None:
+def test_member_that_fails_to_join_leaves_no_task() -> None:
     async def scenario() -> None:
         config = LitePullConsumerConfig("127.0.0.1:1", consumer_group="g", connect_timeout_ms=1000)
         consumer = AsyncLitePullConsumer(config)
@@ -204,7 +202,7 @@ def test_a_member_that_cannot_join_is_gone() -> None:
     asyncio.run(scenario())
 
 
-def test_a_member_that_runs_is_not_entered_again_and_goes_on() -> None:
+def test_running_member_entered_again_raises_and_keeps_running() -> None:
     async def scenario(name_servers: str) -> None:
         async with AsyncLitePullConsumer(LitePullConsumerConfig(name_servers, consumer_group="awaited")) as consumer:
             with pytest.raises(MQClientError, match="maybe started once"):
@@ -224,7 +222,7 @@ def test_a_member_that_runs_is_not_entered_again_and_goes_on() -> None:
         asyncio.run(scenario(broker.namesrv))
 
 
-def test_who_polls_is_told_that_the_consumer_was_closed() -> None:
+def test_poll_of_closed_consumer_raises() -> None:
     with EmbeddedBroker() as broker, LitePullConsumer(broker.namesrv, consumer_group="closed") as consumer:
         broker.create_topic("Silent", 1)
         consumer.subscribe("Silent")

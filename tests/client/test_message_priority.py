@@ -20,7 +20,7 @@ def test_a_broker_puts_a_message_into_the_queue_of_its_priority() -> None:
 
 
 @pytest.mark.parametrize("priority", [-1, True, "1", 1 << 31])
-def test_a_wrong_priority_is_refused(priority: Any) -> None:
+def test_priority_out_of_range_is_refused(priority: Any) -> None:
     with (
         Producer("127.0.0.1:1") as producer,
         pytest.raises(MQClientError, match="is not allowed: a whole number from 0"),
@@ -28,7 +28,7 @@ def test_a_wrong_priority_is_refused(priority: Any) -> None:
         producer.send(Message("Urgent", b"x", priority=priority))
 
 
-def test_a_store_refuses_a_priority(tmp_path: Path) -> None:
+def test_store_refuses_message_with_priority(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path) as store:
         message = Message("Urgent", b"x", priority=1)
         assert store.put(message).status is PutMessageStatus.MESSAGE_ILLEGAL

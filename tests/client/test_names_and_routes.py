@@ -48,7 +48,7 @@ from gantrymq.store.message_store import MessageStore
         ("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_TRANS"),
     ],
 )
-def test_namespaces(name: str, wrapped: str) -> None:
+def test_namespace_is_added_and_removed(name: str, wrapped: str) -> None:
     assert wrap_namespace("NS", name) == wrapped
     assert wrap_namespace("", name) == name
     assert without_namespace("NS", wrapped) == name.replace("NS%", "")
@@ -56,7 +56,7 @@ def test_namespaces(name: str, wrapped: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["NS%TBW102", "NS%CID_RMQ_SYS_q", "NS%rmq_sys_t", "NS%NS%x", "%DLQ%NS%NS%x", "NS%"])
-def test_a_name_that_is_ambiguous_without_its_namespace_keeps_it(name: str) -> None:
+def test_ambiguous_name_is_shown_with_its_namespace(name: str) -> None:
     assert without_namespace("NS", name) == name == wrap_namespace("NS", name)
 
 
@@ -76,7 +76,7 @@ def route(**more: object) -> TopicRouteData:
     )
 
 
-def test_queues_to_read_and_to_send_to() -> None:
+def test_route_gives_readable_and_writable_queues() -> None:
     made = TopicRoute.of("T", route())
     assert list(map(str, made.subscribe)) == ["T@a:0", "T@a:1", "T@b:0", "T@c:0"]
     assert list(map(str, made.publish)) == ["T@b:0", "T@b:1"]  # a may not be written, c has no master
@@ -108,7 +108,7 @@ class NameServer:
         [TopicRouteData()],
     ],
 )
-def test_a_known_route_stays_while_there_is_no_better(answers: list[TopicRouteData | Exception | None]) -> None:
+def test_known_route_stays_until_lookup_succeeds(answers: list[TopicRouteData | Exception | None]) -> None:
     async def scenario() -> None:
         better = route()
         better.broker_datas[1].broker_addrs[0] = "b0:2"
@@ -125,7 +125,7 @@ def test_a_known_route_stays_while_there_is_no_better(answers: list[TopicRouteDa
     asyncio.run(scenario())
 
 
-def test_nobody_waits_for_a_name_server_that_is_frozen() -> None:
+def test_frozen_name_server_delays_no_lookup() -> None:
     class Frozen(NameServer):
         asked = 0
 
@@ -177,7 +177,7 @@ class Hung(NameServer):
         return await super().ask_name_server(call)
 
 
-def test_of_many_who_wait_for_a_first_route_one_asks_and_all_share_what_came_of_it() -> None:
+def test_concurrent_first_sends_share_one_route_lookup() -> None:
     async def scenario() -> None:
         server = Hung(RemotingConnectError("a:1", "nobody"), route())
         routes = PublishRoutes(cast(AsyncClient, server), ProducerConfig("a:1", producer_group="g"), ManualClock())
@@ -196,7 +196,7 @@ def test_of_many_who_wait_for_a_first_route_one_asks_and_all_share_what_came_of_
     asyncio.run(scenario())
 
 
-def test_who_waits_for_a_first_route_waits_no_longer_than_the_send_may_take() -> None:
+def test_first_route_lookup_ends_at_send_timeout() -> None:
     async def scenario(address: str) -> None:
         config = ProducerConfig(address, producer_group="g", send_msg_timeout_ms=100)
         async with AsyncProducer(config) as producer, asyncio.timeout(60):
@@ -209,7 +209,7 @@ def test_who_waits_for_a_first_route_waits_no_longer_than_the_send_may_take() ->
         asyncio.run(scenario(f"127.0.0.1:{mute.getsockname()[1]}"))
 
 
-def test_who_waits_for_a_first_route_is_told_that_the_producer_was_closed() -> None:
+def test_first_route_lookup_raises_when_producer_closes() -> None:
     async def scenario() -> None:
         server = Hung()
         routes = PublishRoutes(cast(AsyncClient, server), ProducerConfig("a:1", producer_group="g"), ManualClock())
@@ -222,7 +222,7 @@ def test_who_waits_for_a_first_route_is_told_that_the_producer_was_closed() -> N
     asyncio.run(scenario())
 
 
-def test_a_topic_without_any_route_is_said_so() -> None:
+def test_topic_without_route_raises_clear_error() -> None:
     for answers in ([None, None], [TopicRouteData()]):
         client = cast(AsyncClient, NameServer(*answers))
         routes = PublishRoutes(client, ProducerConfig("a:1", producer_group="g"), ManualClock())
@@ -230,7 +230,7 @@ def test_a_topic_without_any_route_is_said_so() -> None:
             asyncio.run(routes.find("T"))
 
 
-def test_an_ordered_topic_s_queues_stand_in_its_configuration() -> None:
+def test_queues_of_ordered_topic_come_from_its_configuration() -> None:
     assert list(map(str, TopicRoute.of("T", route(order_topic_conf="c:2;a:1")).publish)) == ["T@c:0", "T@c:1", "T@a:0"]
     with pytest.raises(MQClientError, match="orderTopicConf"):
         TopicRoute.of("T", route(order_topic_conf="c"))
@@ -249,18 +249,18 @@ def test_an_ordered_topic_s_queues_stand_in_its_configuration() -> None:
         route(order_topic_conf="a:70000"),
     ],
 )
-def test_more_queues_than_anybody_has_are_not_believed(wrong: TopicRouteData) -> None:
+def test_route_with_too_many_queues_is_refused(wrong: TopicRouteData) -> None:
     with pytest.raises(MQClientError, match="queues, more than are accepted"):
         TopicRoute.of("T", wrong)
 
 
-def test_many_brokers_have_many_queues() -> None:
+def test_route_with_many_brokers_and_queues_is_accepted() -> None:
     """A broker has 1024 of BenchmarkTest unless told."""
     datas = [QueueData(broker_name=str(one), read_queue_nums=1024, perm=6) for one in range(100)]
     assert len(TopicRoute.of("BenchmarkTest", TopicRouteData(queue_datas=datas)).subscribe) == 102_400
 
 
-def test_settings_are_checked() -> None:
+def test_invalid_client_settings_are_refused() -> None:
     assert ClientConfig("a:1; b:2").name_server_list == ["a:1", "b:2"]
     for wrong in (
         " ; ",
@@ -286,7 +286,7 @@ def test_settings_are_checked() -> None:
 
 
 @pytest.mark.parametrize("kind", list(CompressionType))
-def test_compression(kind: CompressionType) -> None:
+def test_compressed_body_round_trips_and_damaged_one_raises(kind: CompressionType) -> None:
     body = b"gantrymq " * 1000
     packed = compress(body, kind, 5)
     assert len(packed) < len(body) / 10
@@ -295,12 +295,12 @@ def test_compression(kind: CompressionType) -> None:
         decompress(packed[:-8], kind.value)
 
 
-def test_an_unknown_compression_is_said_so() -> None:
+def test_unknown_compression_raises_clear_error() -> None:
     with pytest.raises(ValueError, match="type 4 is not known"):
         decompress(b"", 0x400)
 
 
-def test_a_body_that_is_not_what_its_flag_says_comes_as_it_is_stored(tmp_path: Path) -> None:
+def test_body_that_does_not_match_its_compression_flag_is_returned_as_stored(tmp_path: Path) -> None:
     """RocketMQ's client drops it without a word, and with it everything behind it in the same pull."""
     bodies = [b"one", compress(b"two" * 2000, CompressionType.LZ4, 5), b"not zlib at all", b"four"]
     sys_flags = [0, flags.COMPRESSED | flags.COMPRESSION_LZ4, flags.COMPRESSED, 0]
@@ -317,6 +317,6 @@ def test_a_body_that_is_not_what_its_flag_says_comes_as_it_is_stored(tmp_path: P
     assert len(list(decode_records(records, max_decompressed_body_size=6_000))[1].body) == 6_000
 
 
-def test_bytes_that_are_no_record_raise() -> None:
+def test_malformed_record_bytes_raise() -> None:
     with pytest.raises(RemotingCommandError, match="zeros"):
         list(decode_records(bytes(100)))

@@ -53,11 +53,11 @@ async def left_behind(member: Member) -> list[int]:
 
 
 @pytest.mark.parametrize(("slow", "kept"), [(0, [7, 8, 9]), (1, [7, 8, 9]), (6, [7, 8, 9]), (100, [])])
-def test_a_goodbye_asks_again_where_nobody_answers(slow: int, kept: list[int]) -> None:
+def test_unregister_without_answer_is_retried(slow: int, kept: list[int]) -> None:
     assert asyncio.run(left_behind(Member(slow=slow))) == kept
 
 
-def test_who_waits_for_offsets_to_be_written_is_told_that_one_was_not() -> None:
+def test_persist_raises_if_an_offset_was_not_written() -> None:
     async def scenario() -> None:
         member = Member(slow=1)
         store = RemoteBrokerOffsetStore(member)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_who_waits_for_offsets_to_be_written_is_told_that_one_was_not() -> None:
     asyncio.run(scenario())
 
 
-def test_who_waits_for_a_file_of_offsets_is_told_that_it_was_not_written(tmp_path: Path) -> None:
+def test_persist_raises_if_offset_file_was_not_written(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = LocalFileOffsetStore(tmp_path / "a file" / "offsets.json")
         store.update(QUEUES[0], 7)
@@ -86,7 +86,7 @@ def test_who_waits_for_a_file_of_offsets_is_told_that_it_was_not_written(tmp_pat
 
 
 @pytest.mark.parametrize("late", [1, 2, 3])
-def test_a_goodbye_sees_that_an_older_offset_did_not_overtake_its_own(late: int) -> None:
+def test_last_persist_checks_that_no_older_offset_followed(late: int) -> None:
     assert asyncio.run(left_behind(Member(late=late))) == [7, 8, 9]
 
 
@@ -109,7 +109,7 @@ def spoil_read_only(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_parent_is_a_file, spoil_directory_in_place, spoil_read_only])
-def test_offsets_that_cannot_be_written_are_kept_in_memory_and_one_warning_an_interval_says_so(
+def test_unwritable_offsets_stay_in_memory_with_one_warning_an_interval(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], None]
 ) -> None:
     """A queue that is given up and taken over again goes on where it was, not where the file says."""
@@ -154,7 +154,7 @@ def test_offsets_that_could_not_be_written_are_written_later(tmp_path: Path, cap
     assert "written again" in caplog.records[-1].getMessage()
 
 
-def test_offsets_whose_file_is_removed_while_they_are_used_go_on(tmp_path: Path) -> None:
+def test_removed_offset_file_loses_no_offset_in_use(tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
 
     async def scenario() -> int | None:
@@ -169,7 +169,7 @@ def test_offsets_whose_file_is_removed_while_they_are_used_go_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize("foreign", ["{", "[1]", '{"offsetTable":5}', '{"offsetTable":{{"topic":"T"}:"x"}}', "\0\1"])
-def test_a_foreign_file_in_place_of_the_offsets_is_kept(tmp_path: Path, foreign: str) -> None:
+def test_foreign_file_at_path_of_offsets_is_not_overwritten(tmp_path: Path, foreign: str) -> None:
     path = tmp_path / "offsets.json"
     path.write_text(foreign)
 
@@ -195,14 +195,14 @@ def test_offsets_that_a_person_has_edited_are_read_as_java_reads_them(tmp_path: 
     assert asyncio.run(LocalFileOffsetStore(tmp_path / "offsets.json").read_from_store(queue)) == 7
 
 
-def test_an_offset_that_no_queue_can_have_is_foreign_content(tmp_path: Path) -> None:
+def test_offset_file_with_impossible_offset_is_not_used(tmp_path: Path) -> None:
     """Every pull with it failed, and the queue was never consumed."""
     path = tmp_path / "offsets.json"
     path.write_text((EDITED % "").replace("7", "9223372036854775808"))
     assert asyncio.run(LocalFileOffsetStore(path).read_from_store(MessageQueue("T", "broker-a", 0))) is None
 
 
-def test_a_pipe_in_the_place_of_the_offsets_holds_up_no_consumer(tmp_path: Path) -> None:
+def test_pipe_at_path_of_offsets_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "offsets.json")
 
     async def scenario() -> int | None:
@@ -215,9 +215,7 @@ def test_a_pipe_in_the_place_of_the_offsets_holds_up_no_consumer(tmp_path: Path)
     assert asyncio.run(scenario()) == 7
 
 
-def test_processes_that_share_a_file_of_offsets_never_leave_a_half_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_writers_leave_no_partial_offset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that wrote into one temporary file mixed what they wrote."""
     path, shared = tmp_path / "offsets.json", list[Path]()
     fsync = os.fsync
@@ -239,7 +237,7 @@ def test_processes_that_share_a_file_of_offsets_never_leave_a_half_one(
     assert [one.name for one in sorted(tmp_path.iterdir())] == ["offsets.json", "offsets.json.bak"]
 
 
-def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_partial_offset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "offsets.json"
 
     def full(descriptor: int) -> None:
@@ -259,9 +257,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert asyncio.run(LocalFileOffsetStore(path).read_from_store(QUEUES[0])) == 7
 
 
-def test_offsets_whose_file_is_empty_are_none_and_a_warning_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_empty_offset_file_has_no_offsets_and_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What a full disk leaves of a file that is written in place, as RocketMQ's client does."""
     path = tmp_path / "offsets.json"
     path.touch()

@@ -14,7 +14,7 @@ from gantrymq.client.producer.compression import CompressionType
 from gantrymq.client.producer.fault import MQFaultStrategy
 from gantrymq.client.producer.outgoing import prepare, prepare_batch
 from gantrymq.client.producer.settings import ProducerConfig
-from gantrymq.client.unique_id import UniqueIds
+from gantrymq.client.unique_id import UniqueIdGenerator
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, MQClientError
 from gantrymq.format.packed_body import decompress
@@ -37,7 +37,7 @@ def ids() -> Callable[[], str]:
 IDS = ids()
 
 
-def test_a_message_and_its_request() -> None:
+def test_message_becomes_send_request() -> None:
     message = Message("T", b"body", tags="a", keys=("k1", "k2"), properties={"x": "ü"}, delay_level=3, flag=7)
     outgoing = prepare(message, "ID", CONFIG)
     command = outgoing.request(CONFIG, QUEUE, 1000)
@@ -52,7 +52,7 @@ def test_a_message_and_its_request() -> None:
     assert outgoing.ids == "ID"
 
 
-def test_keys_that_are_one_text_are_not_taken_for_its_letters() -> None:
+def test_keys_given_as_text_are_one_key() -> None:
     message = Message("T", b"body", keys="4711")  # type: ignore[arg-type]
     for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], IDS, CONFIG)):
         with pytest.raises(MQClientError, match="keys='4711'"):
@@ -60,7 +60,7 @@ def test_keys_that_are_one_text_are_not_taken_for_its_letters() -> None:
 
 
 @pytest.mark.parametrize("body", ["text", None, 5, ["b"]])
-def test_a_body_that_is_not_bytes_is_refused_in_words(body: Any) -> None:
+def test_body_that_is_not_bytes_is_refused_with_clear_error(body: Any) -> None:
     message, reason = Message("T", body), f"the message body is of type {type(body).__name__}, not bytes"
     for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], IDS, CONFIG)):
         with pytest.raises(MQClientError, match=reason):
@@ -97,7 +97,7 @@ def test_a_body_that_is_compressed_already_is_not_compressed_twice() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_a_body_may_be_any_buffer_of_bytes_and_is_what_it_was_when_it_was_given(kind: Any) -> None:
+def test_body_is_copied_from_any_buffer(kind: Any) -> None:
     given = bytearray(b"before")
     message = Message("T", given if kind is bytearray else kind(given))
     outgoing, batch = prepare(message, "ID", CONFIG), prepare_batch([message], IDS, CONFIG)
@@ -106,7 +106,7 @@ def test_a_body_may_be_any_buffer_of_bytes_and_is_what_it_was_when_it_was_given(
     assert [one.body for one in decode_batch(batch.body)] == [b"before"]
 
 
-def test_a_namespace_is_put_in_front() -> None:
+def test_namespace_is_prefixed_to_topic() -> None:
     config = ProducerConfig("a:1", namespace="NS", producer_group="group")
     outgoing = prepare(Message("T", b"x"), "ID", config)
     header = outgoing.request(config, QUEUE, 0).read(SendMessageRequestHeaderV2)
@@ -114,7 +114,7 @@ def test_a_namespace_is_put_in_front() -> None:
     assert "INSTANCE_ID\x01NS" in outgoing.properties
 
 
-def test_a_batch() -> None:
+def test_batch_becomes_one_send_request() -> None:
     messages = [Message("T", b"one", tags="a"), Message("T", b"two", flag=2)]
     outgoing = prepare_batch(messages, ids(), CONFIG)
     assert outgoing.ids == "1,2"
@@ -163,9 +163,9 @@ def test_settings_of_a_producer_are_checked(settings: dict[str, Any]) -> None:
         ProducerConfig("a:1", **settings)
 
 
-def test_unique_ids() -> None:
+def test_unique_ids_have_32_hex_digits_and_common_prefix() -> None:
     clock = ManualClock(int(datetime(2026, 12, 31, 23, 59, 59).timestamp() * 1000))
-    ids = UniqueIds(clock)
+    ids = UniqueIdGenerator(clock)
     first, second = ids.new(), ids.new()
     assert re.fullmatch("[0-9A-F]{32}", first)
     assert first[:20] == second[:20]
@@ -176,21 +176,21 @@ def test_unique_ids() -> None:
 
 
 def test_ids_differ_for_a_full_turn_of_the_counter() -> None:
-    ids = UniqueIds(ManualClock())
+    ids = UniqueIdGenerator(ManualClock())
     assert len({ids.new() for _ in range(1 << 16)}) == 1 << 16
 
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b", "c") for number in range(2)]
 
 
-def test_queues_are_taken_in_turn_and_a_retry_goes_elsewhere() -> None:
+def test_sends_rotate_queues_and_retry_uses_another_broker() -> None:
     strategy = MQFaultStrategy()
     assert {strategy.select(QUEUES, None, 0) for _ in range(6)} == set(QUEUES)
     assert all(strategy.select(QUEUES, "a", 0).broker_name != "a" for _ in range(20))
     assert strategy.select(QUEUES[:2], "a", 0).broker_name == "a", "where there is no other"
 
 
-def test_slow_brokers_are_passed_over_for_a_while() -> None:
+def test_slow_broker_is_avoided_for_a_time() -> None:
     strategy = MQFaultStrategy(latency_fault_enable=True)
     strategy.update("a", 600, 0)  # over 550 ms: two seconds
     strategy.update("b", 10, 0, isolate=True)  # did not answer: ten seconds

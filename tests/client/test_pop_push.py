@@ -120,7 +120,7 @@ async def test_the_listener_gets_no_message_that_is_visible_again() -> None:
         assert sorted(ack.offset for ack in acks) == [1, 3]
 
 
-async def test_another_assignment_is_taken_over() -> None:
+async def test_new_assignment_replaces_popped_queues() -> None:
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None: ...
 
     changes: list[frozenset[MessageQueue]] = []
@@ -166,7 +166,7 @@ async def test_a_failing_pop_is_repeated() -> None:
         assert {asked.init_mode for asked in fake.of(PopMessageRequestHeader)} == {0}
 
 
-async def test_queues_of_a_topic_that_was_not_asked_for_are_not_popped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queues_of_unsubscribed_topic_are_not_popped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a subscription the pops would follow each other without a pause."""
 
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None: ...

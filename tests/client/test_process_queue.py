@@ -27,7 +27,7 @@ def test_the_offset_is_that_of_the_first_message_not_consumed(rng: random.Random
         assert queue.remove([message(offsets[0])], 0) == -1
 
 
-def test_in_order_what_failed_comes_before_the_rest(rng: random.Random) -> None:
+def test_returned_messages_are_taken_first(rng: random.Random) -> None:
     queue = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(100)], 100)
     consumed: list[int] = []
@@ -59,7 +59,7 @@ def test_a_message_pulled_twice_counts_once() -> None:
         ([0, 100], b"x", False),
     ],
 )
-def test_flow_control(offsets: range | list[int], body: bytes, full: bool) -> None:
+def test_full_process_queue_pauses_pulls(offsets: range | list[int], body: bytes, full: bool) -> None:
     queue = ProcessQueue(QUEUE, 0)
     queue.put([message(offset, body) for offset in offsets], 200)
     assert queue.is_full(FlowLimits(10, 5, 100)) is full
@@ -75,13 +75,13 @@ def test_messages_in_a_listener_count_as_waiting() -> None:
     assert (info.cached_msg_count, info.transaction_msg_count, info.transaction_msg_max_offset) == (0, 4, 3)
 
 
-def test_locks_and_pulls_expire() -> None:
+def test_old_locks_and_pulls_expire() -> None:
     queue = ProcessQueue(QUEUE, 1000)
     assert [queue.is_lock_expired(1000 + after) for after in (30_000, 30_001)] == [False, True]
     assert [queue.is_pull_expired(1000 + after) for after in (120_000, 120_001)] == [False, True]
 
 
-def test_a_message_that_comes_again_has_its_topic() -> None:
+def test_retried_message_has_original_topic() -> None:
     again = message(0, topic="%RETRY%NS%g", RETRY_TOPIC="NS%T")
     for _ in range(2):
         restore_topic(again, "%RETRY%NS%g", "NS")
@@ -91,12 +91,12 @@ def test_a_message_that_comes_again_has_its_topic() -> None:
     assert other.topic == "U"
 
 
-def test_which_id_a_message_has() -> None:
+def test_message_id_is_unique_key_or_broker_id() -> None:
     assert message(0, UNIQ_KEY="ABC").msg_id == "ABC"
     assert message(0).msg_id == message(0).offset_msg_id == "7F00000100002A9F00000000000003E8"
 
 
-def test_statistics_of_the_last_minute_and_hour() -> None:
+def test_consumer_statistics_cover_last_minute_and_hour() -> None:
     statistics = ConsumerStatistics()
     for second in range(7200):
         statistics.pulled("T", 10, 4.0, second * 1000)

@@ -56,14 +56,14 @@ def offsets(pieces: Iterable[PulledRecords]) -> list[int]:
 
 
 @pytest.mark.parametrize(("begin", "end"), [(0, COUNT), (5, 1001)])
-def test_by_a_filter_each_message_comes_once_and_none_beyond_the_end(
+def test_filtered_pull_returns_each_message_once_up_to_end(
     client: PullClient, queues: list[MessageQueue], begin: int, end: int
 ) -> None:
     found = offsets(client.read(queues[0], begin, end, expression="a"))
     assert found == [offset for offset in range(begin, end) if offset % 10 == 0]
 
 
-def test_reads_of_one_client_may_take_turns(client: PullClient, queues: list[MessageQueue]) -> None:
+def test_interleaved_reads_of_one_client_return_all_messages(client: PullClient, queues: list[MessageQueue]) -> None:
     """A queue that ends before the range does, a question between two steps, and one that is left in the midst."""
     reads = [client.read(queue, 0, COUNT + 1000) for queue in queues]
     next(client.read(queues[0], 0, COUNT))
@@ -97,7 +97,7 @@ def test_a_connection_that_the_server_closed_is_not_reused(tls: dict[str, str]) 
         assert len(admin.topic_stats("Idle")) == 1
 
 
-def test_a_read_whose_client_was_closed_meanwhile_says_so(client: PullClient, queues: list[MessageQueue]) -> None:
+def test_read_of_closed_client_raises_clear_error(client: PullClient, queues: list[MessageQueue]) -> None:
     reading = client.read(queues[0], 0, COUNT, under_way=2)
     next(reading)
     client.close()
@@ -105,7 +105,7 @@ def test_a_read_whose_client_was_closed_meanwhile_says_so(client: PullClient, qu
         list(reading)
 
 
-def test_after_a_fork_nobody_shares_a_socket_with_another_process(
+def test_forked_process_opens_its_own_sockets(
     broker: EmbeddedBroker, queues: list[MessageQueue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with AdminClient(broker.namesrv) as admin, PullClient(ClientConfig(broker.namesrv)) as client:
@@ -129,6 +129,6 @@ def test_a_connection_that_was_closed_is_a_named_error(broker: EmbeddedBroker) -
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])
-def test_a_host_that_can_be_no_name_is_said_so(host: str) -> None:
+def test_malformed_host_raises_clear_error(host: str) -> None:
     with PullClient(ClientConfig(f"{host}:9876")) as client, pytest.raises(RemotingError, match=f"{host}:9876"):
         client.topics()

@@ -91,7 +91,7 @@ class Scene:
         return complete
 
 
-def test_queues_are_taken_over_and_given_up() -> None:
+def test_rebalance_takes_and_releases_queues() -> None:
     async def scenario() -> None:
         scene = Scene()
         assert await scene.take_over(0, 1)
@@ -111,7 +111,7 @@ def test_queues_are_taken_over_and_given_up() -> None:
     asyncio.run(scenario())
 
 
-def test_a_lock_that_was_only_asked_for_is_given_back_at_the_end() -> None:
+def test_requested_lock_is_released_at_close() -> None:
     """Its broker may have locked the queue already when the start, or the consumer, ends in the midst of asking."""
 
     class Slow(Locks):
@@ -132,7 +132,7 @@ def test_a_lock_that_was_only_asked_for_is_given_back_at_the_end() -> None:
     assert asyncio.run(scenario()) == [0, 1]
 
 
-def test_a_queue_whose_offset_is_not_known_stays_nobody_s() -> None:
+def test_queue_with_unknown_offset_is_not_taken_over() -> None:
     async def scenario() -> list[int]:
         locks = Locks()
         scene = Scene(locks=locks)
@@ -168,7 +168,7 @@ def test_a_seek_of_a_listener_during_a_rebalance_stays() -> None:
     asyncio.run(scenario())
 
 
-def test_nobody_seeks_in_a_queue_that_was_given_up_meanwhile() -> None:
+def test_seek_in_released_queue_has_no_effect() -> None:
     async def scenario() -> None:
         scene = Scene()
         await scene.take_over(0, 1)
@@ -183,7 +183,7 @@ def test_nobody_seeks_in_a_queue_that_was_given_up_meanwhile() -> None:
     asyncio.run(scenario())
 
 
-def test_a_queue_whose_offset_is_not_known_waits() -> None:
+def test_queue_with_unknown_offset_waits() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.offsets.unreachable = {QUEUES[0]}
@@ -197,7 +197,7 @@ def test_a_queue_whose_offset_is_not_known_waits() -> None:
     asyncio.run(scenario())
 
 
-def test_in_order_a_queue_waits_for_its_lock_and_for_its_listener() -> None:
+def test_orderly_queue_waits_for_lock_and_listener() -> None:
     async def scenario() -> None:
         locks = Locks()
         scene = Scene(locks=locks)
@@ -217,7 +217,7 @@ def test_in_order_a_queue_waits_for_its_lock_and_for_its_listener() -> None:
     asyncio.run(scenario())
 
 
-def test_rounds_do_not_overlap() -> None:
+def test_rebalance_rounds_do_not_overlap() -> None:
     async def scenario() -> None:
         running = most = 0
 
@@ -241,7 +241,7 @@ def test_rounds_do_not_overlap() -> None:
     asyncio.run(scenario())
 
 
-def test_a_name_server_that_refuses_is_asked_again() -> None:
+def test_refused_name_server_request_is_retried() -> None:
     class Member:
         config = ConsumerConfig("127.0.0.1:1", consumer_group="g", poll_name_server_interval_ms=1)
         known: tuple[MessageQueue, ...] = ()
@@ -272,7 +272,7 @@ def stored(path: Path, act: Callable[[LocalFileOffsetStore], Any]) -> Any:
     return asyncio.run(act(LocalFileOffsetStore(path)))
 
 
-def test_the_file_of_a_broadcasting_consumer(tmp_path: Path) -> None:
+def test_broadcasting_offsets_are_saved_in_file(tmp_path: Path) -> None:
     path = tmp_path / "client" / "group" / "offsets.json"
 
     async def write(store: LocalFileOffsetStore, offset: int, *queues: MessageQueue) -> None:
@@ -293,7 +293,7 @@ def test_the_file_of_a_broadcasting_consumer(tmp_path: Path) -> None:
         stored(path, lambda store: store.read_from_store(QUEUES[1]))
 
 
-def test_a_file_as_rocketmq_writes_it(tmp_path: Path) -> None:
+def test_offset_file_of_rocketmq_is_read(tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
     path.write_text(
         '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":1,\n\t\t\t"topic":"T"\n\t\t}:42\n\t}\n}'
@@ -301,7 +301,7 @@ def test_a_file_as_rocketmq_writes_it(tmp_path: Path) -> None:
     assert stored(path, lambda store: store.read_from_store(QUEUES[1])) == 42
 
 
-def test_a_cancellation_that_meets_the_event_is_not_lost() -> None:
+def test_cancellation_during_wakeup_is_not_lost() -> None:
     async def scenario() -> None:
         event = asyncio.Event()
         waiting = asyncio.ensure_future(wait_or_timeout(event, 60))
@@ -314,7 +314,7 @@ def test_a_cancellation_that_meets_the_event_is_not_lost() -> None:
     asyncio.run(scenario())
 
 
-def test_a_topic_that_does_not_exist_is_one_warning_until_it_does(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gantrymq")
     unused = cast(Any, None)
     rebalancing = Rebalancing(unused, unused, unused, unused, unused)
@@ -329,7 +329,7 @@ def test_a_topic_that_does_not_exist_is_one_warning_until_it_does(caplog: pytest
     assert all("topic='T'" in one.getMessage() for one in caplog.records)
 
 
-def test_a_state_that_lasts_is_told_when_it_begins_when_it_changes_and_once_an_interval() -> None:
+def test_lasting_state_is_logged_at_change_and_once_an_interval() -> None:
     now = [0.0]
     told = LoggedOnce(60, lambda: now[0])
     due = []

@@ -74,7 +74,7 @@ def read(broker: Broker, begin: int, end: int, depth: int, rng: random.Random) -
     return taken
 
 
-def test_every_offset_once_in_order(rng: random.Random) -> None:
+def test_segments_return_each_offset_once_in_order(rng: random.Random) -> None:
     for _ in range(300):
         low = rng.randint(0, 50)
         nth, looks = rng.choice([(1, 0), (1, 0), (3, 800), (50, 800), (5000, 800)])
@@ -87,7 +87,7 @@ def test_every_offset_once_in_order(rng: random.Random) -> None:
         assert lost == list(range(begin, min(low, end)))
 
 
-def test_the_broker_s_measure_is_learnt() -> None:
+def test_segment_size_follows_answers_of_broker() -> None:
     wanted = SegmentedRange(0, 10_000, 8)
     [probe] = wanted.next_segments()
     assert wanted.add(probe, Broker(0, 10_000, 32).pull(probe.next_offset, probe.end - probe.next_offset))
@@ -103,6 +103,6 @@ def test_an_answer_without_progress_is_an_error() -> None:
         wanted.add(segment, PullResult(PullStatus.NO_MATCHED_MSG, 5, 0, 10, 0, b""))
 
 
-def test_nothing_wanted_is_done_at_once() -> None:
+def test_empty_range_is_done_at_once() -> None:
     assert SegmentedRange(7, 7, 4).is_done
     assert SegmentedRange(8, 7, 4).is_done

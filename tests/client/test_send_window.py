@@ -85,7 +85,7 @@ def test_an_invalid_message_raises_at_the_call(broker: EmbeddedBroker) -> None:
         producer.send_async(Message("T", b""))
 
 
-def test_a_flush_that_takes_too_long_says_how_many_are_left() -> None:
+def test_flush_timeout_names_number_of_pending_messages() -> None:
     window = BlockingSendWindow(10, 1000)
     window.enter(10, wait=True)
     assert window.drain(0.01) == 1
@@ -93,7 +93,7 @@ def test_a_flush_that_takes_too_long_says_how_many_are_left() -> None:
     assert window.drain(None) == 0
 
 
-def test_a_message_larger_than_the_window_goes_alone() -> None:
+def test_message_larger_than_window_is_sent_alone() -> None:
     async def scenario() -> list[str]:
         window, told = SendWindow(10, 100), list[str]()
 
@@ -110,7 +110,7 @@ def test_a_message_larger_than_the_window_goes_alone() -> None:
     assert asyncio.run(scenario()) == ["small", "small", "large", "large", "other", "other"]
 
 
-def test_who_waits_for_room_and_is_cancelled_takes_none() -> None:
+def test_cancelled_wait_for_window_takes_no_room() -> None:
     async def scenario() -> None:
         window = SendWindow(1, 100)
         async with window.entered(1):
@@ -131,6 +131,6 @@ def test_who_waits_for_room_and_is_cancelled_takes_none() -> None:
     asyncio.run(scenario())
 
 
-def test_the_bounds_are_rocketmq_s_settings() -> None:
+def test_send_window_bounds_are_back_pressure_settings() -> None:
     with pytest.raises(Exception, match="backPressureForAsyncSendSize=0 is not allowed: at least 1"):
         Producer("127.0.0.1:1", back_pressure_for_async_send_size=0)

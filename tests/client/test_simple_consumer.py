@@ -105,7 +105,7 @@ async def test_another_invisible_time_gives_another_handle() -> None:
 
 
 @pytest.mark.parametrize("is_decompressed", [True, False])
-async def test_a_compressed_body(is_decompressed: bool) -> None:
+async def test_compressed_body_is_received_decompressed(is_decompressed: bool) -> None:
     packed = zlib.compress(b"body")
     async with consuming(decode_decompress_body=is_decompressed) as (fake, consumer):
         fake.arrive(popped(1, body=packed, sys_flag=COMPRESSED))
@@ -156,7 +156,7 @@ async def test_messages_of_any_topic_end_a_wait_and_topics_get_their_turns() -> 
         assert turns[:2] in (["A", "B"], ["B", "A"])
 
 
-async def test_a_notification_in_vain_does_not_make_a_busy_loop() -> None:
+async def test_notification_without_message_causes_no_busy_loop() -> None:
     async with consuming() as (fake, consumer):
         fake.has_always = True  # as for messages that the filter does not match
         assert await consumer.receive(timeout_ms=300) == []
@@ -172,7 +172,7 @@ async def test_a_message_of_another_tag_with_the_same_hash_is_acknowledged() -> 
         assert ack.offset == 1
 
 
-async def test_a_message_that_failed_too_often_goes_to_the_dead_letters() -> None:
+async def test_message_above_max_reconsume_times_becomes_dead_letter() -> None:
     async with consuming(max_reconsume_times=2) as (fake, consumer):
         fake.arrive(popped(1, reconsume_times=3), popped(2, reconsume_times=2))
         assert [message.queue_offset for message in await consumer.receive()] == [2]
@@ -185,7 +185,7 @@ async def test_a_message_that_failed_too_often_goes_to_the_dead_letters() -> Non
         assert len(await consumer.receive()) == 1
 
 
-async def test_in_order_the_attempt_is_repeated_when_its_answer_is_lost() -> None:
+async def test_orderly_receive_repeats_attempt_after_lost_answer() -> None:
     async with consuming(consume_orderly=True, consume_from_where="CONSUME_FROM_FIRST_OFFSET") as (fake, consumer):
 
         def lost(request: RemotingCommand) -> RemotingCommand:
@@ -206,7 +206,7 @@ async def test_in_order_the_attempt_is_repeated_when_its_answer_is_lost() -> Non
         assert {(asked.order, asked.init_mode) for asked in fake.of(PopMessageRequestHeader)} == {(True, 0)}
 
 
-async def test_one_broken_topic_does_not_stop_the_others() -> None:
+async def test_failing_topic_does_not_stop_others() -> None:
     async with consuming("A", "B") as (fake, consumer):
 
         def refuse(request: RemotingCommand) -> RemotingCommand | None:
@@ -226,7 +226,7 @@ async def test_one_broken_topic_does_not_stop_the_others() -> None:
     "info",
     [{"start_offset_info": None}, {"start_offset_info": "0 0"}, {"start_offset_info": "0 1 5"}],
 )
-async def test_an_answer_that_cannot_be_is_an_error(info: dict[str, Any]) -> None:
+async def test_contradictory_pop_answer_raises(info: dict[str, Any]) -> None:
     async with consuming() as (fake, consumer):
         fake.answer_pop = lambda request: fake.found(request, [popped(5)], **info)
         with pytest.raises(GantrymqError, match=r"startOffsetInfo|offset info"):
@@ -263,7 +263,7 @@ async def test_an_iteration_ends_with_its_consumer() -> None:
             await waiting
 
 
-async def test_a_batch_that_took_too_long_is_left_out() -> None:
+async def test_batch_whose_invisible_time_ended_is_dropped() -> None:
     async with consuming() as (fake, consumer):
         fake.arrive(popped(1), popped(2))
         messages = consumer.messages(invisible_ms=50)
@@ -332,7 +332,7 @@ async def test_an_iteration_that_ends_early_loses_no_message(is_closed_by_hand: 
         assert [message.queue_offset for message in await consumer.receive()] == [2, 3]
 
 
-async def test_wrong_use_is_named() -> None:
+async def test_wrong_use_of_simple_consumer_raises_clear_error() -> None:
     async with consuming() as (_, consumer):
         message = ReceivedMessage(**{name: getattr(popped(1), name) for name in popped(1).__dataclass_fields__})
         for handle in ("", 5, None, b"x"):

@@ -41,7 +41,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 @pytest.mark.parametrize("under_way", [1, 32])
-def test_a_pipelined_read_takes_a_condition(broker: EmbeddedBroker, under_way: int) -> None:
+def test_pipelined_read_filters_by_sql(broker: EmbeddedBroker, under_way: int) -> None:
     with PullClient(broker.namesrv) as client:
         (queue,) = client.queues("T")
         pulled = list(client.read(queue, 5, COUNT - 5, under_way=under_way, **SQL))
@@ -56,7 +56,7 @@ def test_a_pipelined_read_takes_a_condition(broker: EmbeddedBroker, under_way: i
             client.read(queue, 0, COUNT, expression_type="SQL")
 
 
-def test_consumers_take_a_condition(broker: EmbeddedBroker) -> None:
+def test_consumers_filter_by_sql(broker: EmbeddedBroker) -> None:
     pushed: list[bytes] = []
     with PushConsumer(broker.namesrv, consumer_group="push", consume_message_batch_max_size=64, **FIRST) as consumer:
         consumer.subscribe("T", **SQL)
@@ -67,7 +67,7 @@ def test_consumers_take_a_condition(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("assigned", [False, True])
-def test_polls_take_a_condition(broker: EmbeddedBroker, assigned: bool) -> None:
+def test_polls_filter_by_sql(broker: EmbeddedBroker, assigned: bool) -> None:
     polled: list[bytes] = []
     with LitePullConsumer(broker.namesrv, consumer_group=f"lite{assigned}", pull_batch_size=100, **FIRST) as consumer:
         if assigned:
@@ -82,7 +82,7 @@ def test_polls_take_a_condition(broker: EmbeddedBroker, assigned: bool) -> None:
 
 
 @pytest.mark.asyncio
-async def test_polls_over_asyncio_take_a_condition(broker: EmbeddedBroker) -> None:
+async def test_async_polls_filter_by_sql(broker: EmbeddedBroker) -> None:
     async with (
         asyncio.timeout(30),
         AsyncLitePullConsumer(broker.namesrv, consumer_group="async", pull_batch_size=100, **FIRST) as consumer,

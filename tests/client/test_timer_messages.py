@@ -74,7 +74,7 @@ def test_a_delay_is_a_number_of_milliseconds() -> None:
         ({"delay_ms": 1, "delay_level": 1}, "one of delay_level, delay_ms and deliver_at"),
     ],
 )
-def test_a_wrong_time_is_refused(fields: dict[str, Any], wrong: str) -> None:
+def test_invalid_delivery_time_is_refused(fields: dict[str, Any], wrong: str) -> None:
     with pytest.raises(MQClientError, match=wrong):
         prepare(Message("T", b"x", **fields), "ID", CONFIG)
 
@@ -110,7 +110,7 @@ def test_timers_are_delivered_when_they_are_due_and_not_if_recalled(broker: Embe
 
 
 @pytest.mark.asyncio
-async def test_a_recall_over_asyncio_within_a_namespace(broker: EmbeddedBroker) -> None:
+async def test_async_recall_within_namespace_prevents_delivery(broker: EmbeddedBroker) -> None:
     async with AsyncProducer(broker.namesrv, namespace="ns") as producer:
         sent = await producer.send(Message("Inside", b"gone", delay_ms=HOUR_MS))
         assert await producer.recall("Inside", sent.recall_handle or "") == sent.msg_id

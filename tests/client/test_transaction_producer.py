@@ -69,7 +69,7 @@ def test_a_commit_is_delivered_and_a_rollback_is_not(broker: EmbeddedBroker) -> 
     assert ledger.asked == []
 
 
-def test_a_check_finds_what_was_unknown(broker: EmbeddedBroker) -> None:
+def test_unknown_transaction_is_checked_and_committed(broker: EmbeddedBroker) -> None:
     ledger = Ledger()
     with TransactionProducer(broker.namesrv, ledger.check, producer_group="B") as producer:
         for body, state in ((b"yes" * 5_000, COMMIT), (b"no", ROLLBACK)):
@@ -88,13 +88,13 @@ def test_a_producer_that_has_sent_nothing_answers_for_its_group(broker: Embedded
     with TransactionProducer(broker.namesrv, ledger.check, producer_group="C") as producer:
         producer.send_in_transaction(Message("Restart", b"body"), ledger.execute(UNKNOW, COMMIT))
     with TransactionProducer(broker.namesrv, ledger.check, producer_group="C"):
-        eventually(lambda: "C" in broker._life.pair.broker.producers.groups, "the heart-beat")
+        eventually(lambda: "C" in broker._life.pair.broker.sessions.producers.groups, "the heart-beat")
         broker.clock.advance(MINUTE_MS)
         broker.wait_for_messages("Restart", 1)
 
 
 @pytest.mark.parametrize("returned", [None, True, "COMMIT_MESSAGE", ZeroDivisionError])
-def test_anything_else_than_a_state_is_unknown(broker: EmbeddedBroker, returned: Any) -> None:
+def test_listener_result_other_than_state_is_unknown(broker: EmbeddedBroker, returned: Any) -> None:
     topic, answers = f"Odd-{str(returned)[:4].strip('<')}", [returned, COMMIT]
 
     def check(message: ReceivedMessage) -> Any:
@@ -131,7 +131,7 @@ def test_an_exception_of_the_local_transaction_is_raised_and_checked_later(broke
 
 
 @pytest.mark.asyncio
-async def test_over_asyncio_both_are_coroutines_or_plain_functions(broker: EmbeddedBroker) -> None:
+async def test_async_producer_accepts_coroutine_and_plain_callbacks(broker: EmbeddedBroker) -> None:
     ledger = Ledger()
 
     async def check(message: ReceivedMessage) -> LocalTransactionState:
@@ -151,7 +151,7 @@ async def test_over_asyncio_both_are_coroutines_or_plain_functions(broker: Embed
 
 
 @pytest.mark.asyncio
-async def test_a_namespace_is_told_to_the_broker_and_not_to_the_functions(broker: EmbeddedBroker) -> None:
+async def test_namespace_is_in_requests_but_not_in_callbacks(broker: EmbeddedBroker) -> None:
     ledger = Ledger()
     async with AsyncTransactionProducer(
         broker.namesrv, ledger.check, producer_group="F", namespace="ns", topics=["Inside"]
@@ -182,7 +182,7 @@ def test_a_message_unfit_for_a_transaction_is_refused(
         producer.send_in_transaction(message, execute)
 
 
-def test_a_check_must_be_given(broker: EmbeddedBroker) -> None:
+def test_transaction_producer_without_check_is_refused(broker: EmbeddedBroker) -> None:
     with pytest.raises(MQClientError, match="check=None is not allowed"):
         TransactionProducer(broker.namesrv, None)  # type: ignore[arg-type]
 
@@ -190,7 +190,7 @@ def test_a_check_must_be_given(broker: EmbeddedBroker) -> None:
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_producer_that_is_dropped_is_closed(broker: EmbeddedBroker) -> None:
     producer: Any = TransactionProducer(broker.namesrv, lambda message: COMMIT, producer_group="G")
-    groups = broker._life.pair.broker.producers.groups
+    groups = broker._life.pair.broker.sessions.producers.groups
     eventually(lambda: "G" in groups, "the heart-beat")
     del producer
     gc.collect()

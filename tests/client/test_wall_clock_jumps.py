@@ -27,7 +27,7 @@ from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.client.requests.send_result import SendResult, SendStatus
-from gantrymq.client.unique_id import UniqueIds
+from gantrymq.client.unique_id import UniqueIdGenerator
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
@@ -74,7 +74,7 @@ def test_the_lock_of_a_queue_is_trusted_for_thirty_seconds(jump_ms: int) -> None
 
 
 @JUMPS
-def test_a_queue_is_kept_while_it_is_pulled_and_given_up_when_it_no_longer_is(jump_ms: int) -> None:
+def test_queue_is_released_once_its_pulls_stop(jump_ms: int) -> None:
     async def pull(queue: ProcessQueue, offset: int) -> None:
         await asyncio.Event().wait()
 
@@ -142,7 +142,7 @@ def test_a_message_is_sent_back_after_the_consume_timeout(jump_ms: int) -> None:
 
 
 @JUMPS
-def test_the_running_info_gives_dates_of_the_wall_clock_and_rates_of_the_time_that_passed(jump_ms: int) -> None:
+def test_running_info_has_wall_clock_dates_and_monotonic_rates(jump_ms: int) -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.member.subscribe(QUEUE.topic, "*")
@@ -160,7 +160,7 @@ def test_the_running_info_gives_dates_of_the_wall_clock_and_rates_of_the_time_th
 
 
 @JUMPS
-def test_how_long_a_listener_took_is_the_time_that_passed(jump_ms: int) -> None:
+def test_listener_duration_ignores_jumps_of_wall_clock(jump_ms: int) -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.member.subscribe(QUEUE.topic, "*")
@@ -182,7 +182,7 @@ def test_how_long_a_listener_took_is_the_time_that_passed(jump_ms: int) -> None:
 
 
 @JUMPS
-def test_polls_commit_every_interval(jump_ms: int) -> None:
+def test_lite_pull_polls_commit_at_each_interval_despite_jumps(jump_ms: int) -> None:
     async def scenario() -> None:
         clock = JumpingClock()
         consumer = AsyncLitePullConsumer("127.0.0.1:1", clock, consumer_group="g")
@@ -234,7 +234,7 @@ def test_a_broker_that_failed_is_passed_over_for_ten_seconds(jump_ms: int) -> No
 
 
 @JUMPS
-def test_a_send_has_its_time_whatever_the_wall_clock_says(jump_ms: int) -> None:
+def test_send_timeout_ignores_jumps_of_wall_clock(jump_ms: int) -> None:
     queue = MessageQueue("T", "a", 0)
     route = TopicRoute("T", (queue,), (queue,), {"a": "127.0.0.1:1"}, {}, {})
 
@@ -279,10 +279,10 @@ def test_a_subscription_made_after_the_clock_was_set_back_is_newer_than_the_one_
     asyncio.run(scenario())
 
 
-def test_no_id_is_given_twice_when_the_clock_is_set_back() -> None:
+def test_clock_set_back_repeats_no_message_id() -> None:
     """Its counter has two bytes: the same millisecond, come again, would give the same ids."""
     clock = JumpingClock()
-    ids = UniqueIds(clock)
+    ids = UniqueIdGenerator(clock)
     given = {ids.new() for _ in range(1 << 16)}
     clock.wait(HOUR_MS)
     ids.new()

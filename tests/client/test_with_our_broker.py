@@ -37,7 +37,7 @@ from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingC
 from gantrymq.format.packed_body import with_decompressed_body
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.remoting.bodies.client import Connection
+from gantrymq.remoting.bodies.client import ClientConnection
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
@@ -63,7 +63,7 @@ def send(producer: Producer, topic: str, count: int) -> list[bytes]:
     return bodies
 
 
-def test_retries_and_dead_letters(namesrv: str, producer: Producer) -> None:
+def test_failed_messages_are_retried_then_dead_letters(namesrv: str, producer: Producer) -> None:
     seen: list[tuple[str, int]] = []
     dead: list[ReceivedMessage] = []
 
@@ -87,7 +87,7 @@ def test_retries_and_dead_letters(namesrv: str, producer: Producer) -> None:
     assert seen == [("OursRetried", 0), ("OursRetried", 1)]
 
 
-def test_every_client_takes_the_name_servers_or_all_of_its_settings(namesrv: str) -> None:
+def test_clients_accept_name_servers_or_settings_object(namesrv: str) -> None:
     group: dict[str, Any] = {"consumer_group": "ours-given"}
     clients: dict[Any, tuple[ClientConfig, dict[str, Any]]] = {
         Producer: (ProducerConfig(namesrv), {}),
@@ -106,7 +106,7 @@ def test_every_client_takes_the_name_servers_or_all_of_its_settings(namesrv: str
         PushConsumer(ProducerConfig(namesrv), **group)  # type: ignore[arg-type]
 
 
-def test_the_awaited_clients_take_the_name_servers_too(namesrv: str) -> None:
+def test_async_clients_accept_name_servers(namesrv: str) -> None:
     async def awaited() -> None:
         got = asyncio.Queue[bytes]()
 
@@ -154,7 +154,7 @@ def test_a_consumer_gets_bodies_as_they_are_stored_on_request(
     assert with_decompressed_body(message).body == body
 
 
-def test_order_is_shared_and_held(namesrv: str, producer: Producer) -> None:
+def test_orderly_consumers_share_queues_and_keep_order(namesrv: str, producer: Producer) -> None:
     seen: list[tuple[int, int]] = []
 
     def listen(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeOrderlyStatus:
@@ -243,7 +243,7 @@ def test_a_reset_holds_at_a_broker_whose_threads_overtake_each_other(monkeypatch
     assert sorted(seen) == sorted(bodies * 2)
 
 
-def test_polling_and_administration(namesrv: str, producer: Producer) -> None:
+def test_lite_pull_and_admin_clients_work_at_our_broker(namesrv: str, producer: Producer) -> None:
     bodies = send(producer, "OursPolled", 12)
     with LitePullConsumer(namesrv, consumer_group="ours-polled", **FIRST) as consumer, AdminClient(namesrv) as admin:
         consumer.subscribe("OursPolled")
@@ -261,7 +261,7 @@ def test_polling_and_administration(namesrv: str, producer: Producer) -> None:
         assert admin.view_message("OursPolled", found.offset_msg_id).body == b"7"
 
 
-def test_cached_messages_of_a_paused_topic_do_not_block_the_others(namesrv: str, producer: Producer) -> None:
+def test_paused_topic_does_not_block_other_topics(namesrv: str, producer: Producer) -> None:
     send(producer, "OursBig", 8)
     producer.send(Message("OursSmall", b"first"))
     with LitePullConsumer(namesrv, consumer_group="ours-paused", pull_threshold_for_all=1, **FIRST) as consumer:
@@ -272,7 +272,7 @@ def test_cached_messages_of_a_paused_topic_do_not_block_the_others(namesrv: str,
         eventually(lambda: [message.body for message in consumer.poll(100)] == [b"first"], "a small message")
 
 
-def test_consumers_outlive_their_broker() -> None:
+def test_consumers_continue_after_kill_of_broker() -> None:
     """A broker is killed and started again: members go on where they were, and lose nothing."""
     seen: set[bytes] = set()
     polled: set[bytes] = set()
@@ -306,7 +306,7 @@ def test_consumers_outlive_their_broker() -> None:
     assert seen == polled == {*bodies, *more}
 
 
-def test_who_sends_to_a_queue_of_a_broker_that_moved_finds_it(
+def test_send_to_queue_of_moved_broker_succeeds(
     namesrv: str, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = producer.send(Message("OursMoved", b"x")).queue
@@ -332,7 +332,7 @@ def test_who_sends_to_a_queue_of_a_broker_that_moved_finds_it(
             send(moved)
 
 
-def test_a_consumer_that_found_nobody_may_start_later() -> None:
+def test_push_consumer_starts_after_failed_start() -> None:
     port = fixed_port()
     with PushConsumer(f"127.0.0.1:{port}", consumer_group="ours-later") as consumer:
         consumer.subscribe("OursLater")
@@ -345,7 +345,7 @@ def test_a_consumer_that_found_nobody_may_start_later() -> None:
             consumer.close()
 
 
-def test_one_that_polls_and_found_nobody_may_start_later() -> None:
+def test_lite_pull_consumer_starts_after_failed_start() -> None:
     port = fixed_port()
     consumer = LitePullConsumer(f"127.0.0.1:{port}", consumer_group="ours-polled-later", **FIRST)
     consumer.subscribe("OursPolledLater")
@@ -358,7 +358,7 @@ def test_one_that_polls_and_found_nobody_may_start_later() -> None:
         consumer.close()
 
 
-def test_a_listener_that_failed_is_told_again() -> None:
+def test_failed_listener_gets_message_again() -> None:
     told: list[int] = []
 
     def listen(topic: str, queues: frozenset[MessageQueue]) -> None:
@@ -378,7 +378,7 @@ def test_a_listener_that_failed_is_told_again() -> None:
     assert told == [1, 3]
 
 
-def clients(admin: AdminClient, producer_group: str, topic: str) -> list[Connection]:
+def clients(admin: AdminClient, producer_group: str, topic: str) -> list[ClientConnection]:
     with suppress(MQBrokerError):  # the group does not exist
         return admin.producer_connection(producer_group, topic).connection_set
     return []
@@ -473,7 +473,7 @@ def test_the_queues_of_a_missing_topic_are_an_error_until_the_first_message_make
         assert sent.queue in producer.queues("MadeBySend")
 
 
-def test_a_queue_that_may_not_be_pulled_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_queue_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """An operator may have taken the group's permission: the consumer stood still without a word."""
     settings: dict[str, Any] = {**FIRST, "pull_time_delay_ms_when_exception": 20}
     with EmbeddedBroker() as broker, AdminClient(broker.namesrv) as admin:
@@ -494,7 +494,7 @@ def test_a_queue_that_may_not_be_pulled_is_one_warning(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
-def test_a_consumer_whose_broker_comes_back_empty_passes_over_no_new_message(tmp_path: Path, model: str) -> None:
+def test_consumer_of_emptied_broker_skips_no_new_message(tmp_path: Path, model: str) -> None:
     """The broker knows no group and names the end of the queue; RocketMQ's consumer goes on from there."""
     settings: dict[str, Any] = {
         **FIRST, "message_model": model, "local_offset_store_dir": str(tmp_path), "poll_name_server_interval_ms": 100,

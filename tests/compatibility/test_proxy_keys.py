@@ -1,4 +1,4 @@
-"""docs/compatibility/proxy-keys.md: every key of RocketMQ 5.5.0's proxy is there, and does what the page says."""
+"""The page compatibility/proxy-keys.md: every key of RocketMQ 5.5.0's proxy is there, and does what the page says."""
 
 from __future__ import annotations
 
@@ -48,10 +48,6 @@ def test_each_key_with_an_effect_is_read_in_the_code() -> None:
     assert [name for name in fields if not re.search(rf"\.{name}\b", source)] == []
 
 
-def test_the_page_is_what_the_script_writes() -> None:
-    assert SCRIPT["PROXY_PAGE"].read_text() == SCRIPT["proxy_page"](), "run scripts/broker_keys_page.py"
-
-
 def test_a_file_of_rocketmqs_proxy_is_read() -> None:
     text = '{"namesrvAddr": "ns:9876", "grpcServerPort": 0, "enableProxyAutoRenew": false, "regionId": null}'
     config = read_proxy_config(parse_json(text))
@@ -88,7 +84,7 @@ def test_values_that_cannot_work_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_the_names_are_those_of_the_java_class() -> None:
+def test_key_names_equal_those_of_java_class() -> None:
     if reason := java_available():
         pytest.skip(reason)
     lib = built_by_maven("proxy") / "lib"

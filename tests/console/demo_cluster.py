@@ -167,12 +167,12 @@ def main(port: int, seconds: float) -> None:
     from gantrymq.client.runtime.loop_thread import LoopThread
     from gantrymq.client.settings import ClientConfig
     from gantrymq.console.cluster.site import cluster_site
-    from gantrymq.console.server import ConsoleServer, access_for
+    from gantrymq.console.server import ConsoleServer, access_rules
 
     with EmbeddedBroker() as broker, demo_cluster(broker.namesrv):
         loop = LoopThread("console")
         server = ConsoleServer(
-            cluster_site(ClientConfig(broker.namesrv)), access_for("127.0.0.1", allow_changes=True), port=port
+            cluster_site(ClientConfig(broker.namesrv)), access_rules("127.0.0.1", allow_changes=True), port=port
         )
         loop.run(server.start())
         print(server.announcement(), flush=True)

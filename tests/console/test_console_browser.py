@@ -123,7 +123,9 @@ def test_no_page_is_wider_than_the_window(at: Callable[[str], webdriver.Chrome],
         assert whole <= pixels, path
 
 
-def test_no_page_has_an_error_or_asks_another_host(at: Callable[[str], webdriver.Chrome], changing_url: str) -> None:
+def test_pages_have_no_error_and_no_request_to_other_host(
+    at: Callable[[str], webdriver.Chrome], changing_url: str
+) -> None:
     browser = at("/")
     browser.get_log("browser")
     browser.get_log("performance")
@@ -139,7 +141,7 @@ def test_no_page_has_an_error_or_asks_another_host(at: Callable[[str], webdriver
     assert [one for one in asked if not one.startswith((changing_url, "data:"))] == []
 
 
-def test_colours_follow_the_reader(at: Callable[[str], webdriver.Chrome]) -> None:
+def test_colours_follow_colour_scheme_of_browser(at: Callable[[str], webdriver.Chrome]) -> None:
     browser = at("/topics")
     found = []
     for name in ("light", "dark"):
@@ -151,7 +153,7 @@ def test_colours_follow_the_reader(at: Callable[[str], webdriver.Chrome]) -> Non
     assert found[1] < 150
 
 
-def test_the_keyboard_reaches_the_content(at: Callable[[str], webdriver.Chrome]) -> None:
+def test_content_is_reachable_by_keyboard(at: Callable[[str], webdriver.Chrome]) -> None:
     browser = at("/topics")
     browser.switch_to.active_element.send_keys(Keys.TAB)
     skip = browser.switch_to.active_element
@@ -167,7 +169,9 @@ def test_the_keyboard_reaches_the_content(at: Callable[[str], webdriver.Chrome])
     until(lambda: "Queues" in text(browser) and "orders" in browser.title)
 
 
-def test_the_overview_is_live(at: Callable[[str], webdriver.Chrome], broker: EmbeddedBroker, demo: DemoCluster) -> None:
+def test_overview_updates_without_reload(
+    at: Callable[[str], webdriver.Chrome], broker: EmbeddedBroker, demo: DemoCluster
+) -> None:
     browser = at("/")
     before = until(lambda: browser.find_element(By.CSS_SELECTOR, ".live-line").text)
     with Producer(broker.namesrv) as producer:
@@ -177,7 +181,7 @@ def test_the_overview_is_live(at: Callable[[str], webdriver.Chrome], broker: Emb
     assert browser.find_elements(By.CSS_SELECTOR, ".chart canvas")
 
 
-def test_an_open_page_says_that_its_cluster_has_ended(browser: webdriver.Chrome) -> None:
+def test_open_page_reports_stopped_cluster(browser: webdriver.Chrome) -> None:
     def notice() -> str:
         return browser.find_element(By.ID, "not-live").text
 
@@ -261,7 +265,7 @@ def test_a_row_is_a_block_with_labels_on_a_phone(at: Callable[[str], webdriver.C
     assert "Behind" in shown
 
 
-def test_a_message_is_sent_and_looked_at(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
+def test_sent_message_is_shown_on_its_page(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
     browser = at("/topics/audit-log")
     browser.find_element(By.PARTIAL_LINK_TEXT, "Send a message").click()
     until(lambda: "to audit-log" in text(browser))

@@ -94,13 +94,13 @@ def test_addresses_and_localhost_are_accepted(page: httpx.Client, host: str) -> 
     assert page.get("/", headers={"host": host}).status_code == 200
 
 
-def test_a_name_that_was_given_is_accepted() -> None:
+def test_configured_host_name_is_accepted() -> None:
     access = Access(host_names=("mq.example.com",))
     assert access.is_known_host("MQ.example.com")
     assert not access.is_known_host("mq.example.org")
 
 
-def test_errors_are_pages(page: httpx.Client) -> None:
+def test_errors_are_shown_as_pages(page: httpx.Client) -> None:
     answer = page.get("/nowhere/<script>alert(1)</script>")
     assert answer.status_code == 404
     assert "There is no such page" in answer.text
@@ -115,7 +115,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("it started")
 
 
-def test_a_stopped_broker_is_told_and_the_console_stays(tmp_path: Path) -> None:
+def test_stopped_broker_is_reported_and_console_keeps_running(tmp_path: Path) -> None:
     with EmbeddedBroker(console=True) as broker, httpx.Client(base_url=broker.console, timeout=20) as client:
         assert client.get("/").status_code == 200
         broker.stop()
@@ -128,7 +128,7 @@ def test_a_stopped_broker_is_told_and_the_console_stays(tmp_path: Path) -> None:
 # The token
 
 
-def test_without_the_token_there_is_one_page(tmp_path: Path) -> None:
+def test_request_without_token_shows_only_login(tmp_path: Path) -> None:
     with served(Access(token="s3cret-token"), _store(tmp_path)) as (url, client):
         assert url.endswith("/?token=s3cret-token")
         refused = client.get("/")
@@ -148,7 +148,7 @@ def test_without_the_token_there_is_one_page(tmp_path: Path) -> None:
         assert client.get("/").status_code == 200
 
 
-def test_the_token_can_be_entered(tmp_path: Path) -> None:
+def test_token_entered_in_form_opens_session(tmp_path: Path) -> None:
     with served(Access(token="s3cret-token"), _store(tmp_path)) as (_url, client):
         wrong = client.post("/login", data={"token": "no", "next": "/"})
         assert wrong.status_code == 401
@@ -157,7 +157,7 @@ def test_the_token_can_be_entered(tmp_path: Path) -> None:
         assert client.get("/").status_code == 200
 
 
-def test_after_the_login_the_page_is_shown_that_was_asked_for(tmp_path: Path) -> None:
+def test_login_leads_to_requested_page(tmp_path: Path) -> None:
     with served(Access(token="s3cret-token"), _store(tmp_path)) as (_url, client):
         refused = client.get("/topics/a%252Fb?q=x+y&token=wrong")
         assert 'name="next" value="/topics/a%252Fb?q=x+y"' in refused.text
@@ -185,7 +185,7 @@ def test_a_request_of_another_site_is_refused(tmp_path: Path) -> None:
             assert "set-cookie" not in refused.headers
 
 
-def test_a_page_is_not_loaded_into_another_site(page: httpx.Client) -> None:
+def test_page_refuses_to_load_in_frame_of_another_site(page: httpx.Client) -> None:
     def status(mode: str, dest: str) -> int:
         headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode, "sec-fetch-dest": dest}
         return page.get("/", headers=headers).status_code
@@ -194,7 +194,7 @@ def test_a_page_is_not_loaded_into_another_site(page: httpx.Client) -> None:
     assert [status("no-cors", "image"), status("cors", "empty"), status("navigate", "iframe")] == [403] * 3
 
 
-def test_it_speaks_https_with_a_certificate(tmp_path: Path) -> None:
+def test_console_with_certificate_speaks_https(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path)
     trust = ssl.create_default_context(cafile=str(certificate[0]))
     with served(Access(token="s3cret-token"), _store(tmp_path), certificate, trust) as (url, client):
@@ -207,7 +207,7 @@ def test_it_speaks_https_with_a_certificate(tmp_path: Path) -> None:
             ConsoleServer(store_site(tmp_path / "store"), Access(), certificate=wrong)
 
 
-def test_loopback_is_told_from_other_addresses() -> None:
+def test_loopback_addresses_and_own_paths_are_recognised() -> None:
     assert [is_loopback(one) for one in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1")] == [
         *(True, True, True),
         *(False, False, False),
@@ -240,7 +240,7 @@ def test_invisible_characters_are_made_visible() -> None:
 # A store
 
 
-def test_the_overview_of_a_store(tmp_path: Path) -> None:
+def test_store_overview_shows_its_numbers(tmp_path: Path) -> None:
     with served(Access(), _store(tmp_path)) as (url, client):
         text = client.get(url).text
         assert "orders" in text

@@ -47,9 +47,7 @@ def set_width(browser: WebDriver, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [1300, 400])
-def test_a_verify_in_the_page_and_the_map_with_the_keyboard(
-    browser: webdriver.Chrome, tmp_path: Path, width: int
-) -> None:
+def test_verify_runs_in_page_and_map_is_used_by_keyboard(browser: webdriver.Chrome, tmp_path: Path, width: int) -> None:
     store = tmp_path / "store"
     runbook_stores.make(store)
     runbook_stores.flip_body(store)

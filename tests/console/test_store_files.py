@@ -18,12 +18,12 @@ from gantrymq.clock import ManualClock, SystemClock
 from gantrymq.config.properties import Reading
 from gantrymq.console.store import opened
 from gantrymq.console.store.files import FileState, Part, StoreFile, StoreFiles, cells_of, list_files, with_damage
-from gantrymq.console.store.groups import GroupLag, QueueLag, lags_of
+from gantrymq.console.store.groups import StoreGroupLag, StoreQueueLag, lags_of
 from gantrymq.console.store.opened import OpenStore, StillOpeningError
 from gantrymq.console.store.pending import chart_of
 from gantrymq.store.queue.group_offsets import GroupTable
 from gantrymq.tools.pending.due_times import DueTimes
-from gantrymq.tools.pending.waiting import Kind, PendingMessage
+from gantrymq.tools.pending.waiting import PendingKind, PendingMessage
 
 CONFIG = replace(runbook_stores.CONFIG, mapped_file_size_consume_queue=400)  # 13 files for each of the 4 queues
 READING = Reading(CONFIG, runbook_stores.SIZES, ())
@@ -163,26 +163,26 @@ def test_cells_are_limited_and_show_the_most_urgent_state() -> None:
     assert cells_of([], 9) == []
 
 
-def test_a_group_is_behind_by_what_is_still_there() -> None:
-    assert QueueLag("orders", 0, 10, 30, 50).behind == 20
-    assert "deleted" in QueueLag("orders", 0, 10, 30, 50).remark
-    assert QueueLag("orders", 0, 60, 0, 50).behind == 0
-    assert "skipped" in QueueLag("orders", 0, 60, 0, 50).remark
-    assert QueueLag("orders", 0, 60, None, None).behind == 0
+def test_lag_of_group_counts_only_existing_messages() -> None:
+    assert StoreQueueLag("orders", 0, 10, 30, 50).behind == 20
+    assert "deleted" in StoreQueueLag("orders", 0, 10, 30, 50).remark
+    assert StoreQueueLag("orders", 0, 60, 0, 50).behind == 0
+    assert "skipped" in StoreQueueLag("orders", 0, 60, 0, 50).remark
+    assert StoreQueueLag("orders", 0, 60, None, None).behind == 0
     lags = lags_of([GroupTable("G", "orders", [(0, 5), (0, 7)]), GroupTable("G", "bills", [])], {})
-    assert lags == {"G": GroupLag("G", 0, [QueueLag("orders", 0, 5, None, None)])}
+    assert lags == {"G": StoreGroupLag("G", 0, [StoreQueueLag("orders", 0, 5, None, None)])}
 
 
 def test_the_chart_has_every_message_once() -> None:
     now_ms = ManualClock(NOW_MS).now_ms()
     due_times = DueTimes(now_ms)
     dues = [now_ms - 5, now_ms, *(now_ms + number * 7_919 for number in range(1, 3_000)), now_ms + 90 * 86_400_000]
-    messages = (PendingMessage(Kind.TIMER, "orders", 0, due, None, "t", 0) for due in dues)
+    messages = (PendingMessage(PendingKind.TIMER, "orders", 0, due, None, "t", 0) for due in dues)
     assert len(list(due_times.counted(messages))) == len(dues)
     chart = chart_of(due_times)
     assert 1 < len(chart.bars) <= 60
     assert sum(bar.count for bar in chart.bars) == 2_999
-    assert (chart.later, due_times.overdue) == (1, {Kind.TIMER: 2})
+    assert (chart.later, due_times.overdue) == (1, {PendingKind.TIMER: 2})
     for bar in chart.bars:
         counted = [due for due in dues if bar.begin_ms <= due < bar.end_ms and due > now_ms]
         assert abs(len(counted) - bar.count) <= 1  # the widths were doubled from a second

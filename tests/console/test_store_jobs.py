@@ -23,7 +23,7 @@ def await_true(is_true: Callable[[], object], seconds: float = 30) -> None:
         time.sleep(0.005)
 
 
-def test_a_verify_tells_how_many_queues_it_has_compared(tmp_path: Path) -> None:
+def test_verify_progress_counts_compared_queues(tmp_path: Path) -> None:
     make(tmp_path, 1_700_000_000_000, messages=20)
     told = list[tuple[str, int, int]]()
     list(verify_store(tmp_path, CONFIG, given=SIZES, queue_progress=lambda *of: told.append(of)))
@@ -32,7 +32,7 @@ def test_a_verify_tells_how_many_queues_it_has_compared(tmp_path: Path) -> None:
     assert len(told) == 2 * len(list((tmp_path / "consumequeue").glob("*/*")))
 
 
-def test_a_verify_tells_how_much_of_the_index_and_then_of_the_log_it_has_read(tmp_path: Path) -> None:
+def test_verify_progress_shows_read_part_of_index_then_log(tmp_path: Path) -> None:
     make(tmp_path, 1_700_000_000_000, messages=20)
     told = list[tuple[str, int, int]]()
     list(verify_store(tmp_path, CONFIG, given=SIZES, progress=lambda *of: told.append(of)))

@@ -18,14 +18,14 @@ def test_each_cell_of_the_body_has_the_name_of_its_column() -> None:
     )
 
 
-def test_a_cell_of_several_columns_has_no_label_and_one_too_many_neither() -> None:
+def test_cell_without_own_column_has_no_label() -> None:
     body = '<tbody><tr><td colspan="2">Nothing.</td></tr><tr><td>1</td><td>2</td><td>3</td></tr></tbody>'
     found = str(labelled(Markup(HEAD + body)))
     assert '<td colspan="2">Nothing.</td>' in found
     assert "<td>3</td>" in found
 
 
-def test_a_value_cannot_pose_as_a_cell() -> None:
+def test_markup_in_value_creates_no_cell() -> None:
     text = '{% import "parts.html.j2" as parts %}{% call parts.table("Values") %}' + HEAD
     text += "<tbody><tr><td>{{ value }}</td><td>2</td></tr></tbody>{% endcall %}"
     shown = environment().from_string(text).render(value="</td><td>evil")

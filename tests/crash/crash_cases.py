@@ -10,12 +10,12 @@ from typing import Any
 from ledger import Ledger
 from stepped_store import open_stepped, settle, tick
 
+from faulty_file_system import FaultyFileSystem
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
-from gantrymq.fs.faulty import FaultyFileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import TIMER_TOPIC, Message
 from gantrymq.store.message_store import MessageStore
+from memory_file_system import MemoryFileSystem
 from store_cases import NOON_MS, SMALL, odd_message
 
 FLUSHES: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.format.index import index_keys
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry, tags_code
+from gantrymq.format.queue_entry import QueueEntry, tags_code
 from gantrymq.format.record import Layout, decode_record
 from gantrymq.model import flags
 from gantrymq.model.message import SCHEDULE_TOPIC, TIMER_TOPIC, Message, StoredMessage
@@ -220,7 +220,7 @@ def _units(queue: ConsumeQueue, first: int) -> list[tuple[int, QueueEntry]]:
     while offset < queue.max_offset:
         for raw in queue.entries(offset, queue.max_offset - offset).tolist():
             unit = QueueEntry(*raw)
-            if unit.size_bytes != BLANK_UNIT_SIZE and unit.phy_offset >= first:
+            if not unit.is_filler and unit.phy_offset >= first:
                 units.append((offset, unit._replace(tags_code=queue.tags_code(unit.tags_code))))
             offset += 1
     return units

@@ -18,14 +18,14 @@ from crash_cases import FLUSHES, TIMES, Machine
 from ledger import Ledger
 from stepped_store import settle
 
+from faulty_file_system import FaultyFileSystem, broken_disk, disk_full
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, RecoverRule
 from gantrymq.errors import GantrymqError
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk, disk_full
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.log import mapped_file
 from gantrymq.store.message_store import MessageStore
+from memory_file_system import MemoryFileSystem
 from store_cases import ROOT
 
 CountUp = Callable[[str, int], None]
@@ -182,7 +182,7 @@ def chosen(trial: Trial, rng: random.Random, names: tuple[str, ...] = ()) -> lis
 
 
 @pytest.mark.parametrize("name", ["retention", "delayed"])
-def test_a_scenario_asks_the_same_of_the_disk_on_a_slow_machine(
+def test_scenario_has_same_disk_operations_on_slow_machine(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else operation k, which was found in one run, is another one in the next, or is not reached."""
@@ -196,7 +196,9 @@ def test_a_scenario_asks_the_same_of_the_disk_on_a_slow_machine(
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_an_input_output_error(name: str, seed: int, rng: random.Random, count_up: CountUp) -> None:
+def test_disk_error_at_any_operation_loses_no_acknowledged_message(
+    name: str, seed: int, rng: random.Random, count_up: CountUp
+) -> None:
     trial = Trial(SCENARIOS[name], seed)
     for k in chosen(trial, rng):
         fail(trial, k, broken_disk, keeps_failing=rng.random() < 0.3)
@@ -204,7 +206,9 @@ def test_an_input_output_error(name: str, seed: int, rng: random.Random, count_u
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_full_disk(name: str, seed: int, rng: random.Random, count_up: CountUp) -> None:
+def test_full_disk_at_any_operation_loses_no_acknowledged_message(
+    name: str, seed: int, rng: random.Random, count_up: CountUp
+) -> None:
     trial = Trial(SCENARIOS[name], seed)
     for k in chosen(trial, rng, TAKES_SPACE):
         fail(trial, k, disk_full, keeps_failing=rng.random() < 0.5)
@@ -212,7 +216,9 @@ def test_a_full_disk(name: str, seed: int, rng: random.Random, count_up: CountUp
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_power_cut(name: str, seed: int, rng: random.Random, count_up: CountUp) -> None:
+def test_power_cut_at_any_operation_loses_no_flushed_message(
+    name: str, seed: int, rng: random.Random, count_up: CountUp
+) -> None:
     trial = Trial(SCENARIOS[name], seed)
     ks = set(chosen(trial, rng))
     machine = trial.fresh()

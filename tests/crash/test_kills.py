@@ -16,7 +16,7 @@ from lives import SEAL, Plan, is_whole, start
 from gantrymq.config.properties import read_settings
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.check.findings import Kind
+from gantrymq.tools.reports import FindingKind
 from gantrymq.tools.verify import verify_store
 from store_cases import SMALL_KEYS
 
@@ -69,7 +69,9 @@ def check(store: MessageStore | StoreReader, acknowledged: dict[int, tuple[int, 
 
 @pytest.mark.parametrize("run", range(TIMES))
 @pytest.mark.parametrize("kind", KINDS)
-def test_kills(kind: str, run: int, tmp_path: Path, rng: random.Random, count_up: CountUp) -> None:
+def test_killed_processes_lose_no_acknowledged_message(
+    kind: str, run: int, tmp_path: Path, rng: random.Random, count_up: CountUp
+) -> None:
     path, acknowledged, ends = tmp_path / "store", dict[int, tuple[int, str]](), Counter[str]()
     for _ in range(LIVES):
         plan = draw_plan(kind, path, rng)
@@ -85,7 +87,7 @@ def test_kills(kind: str, run: int, tmp_path: Path, rng: random.Random, count_up
         check(store, acknowledged)
     findings = verify_store(path, reading.config, given=reading.given, now_ms=FAR_MS)
     # A kill between a file of the log and those of its queues leaves these to the next cleaning.
-    assert [one for one in findings if one.kind is not Kind.QUEUE_MIN_OFFSET_STALE or kind != "retention"] == []
+    assert [one for one in findings if one.kind is not FindingKind.QUEUE_MIN_OFFSET_STALE or kind != "retention"] == []
     with MessageStore.open(path, reading.config, given=reading.given, housekeeping=False) as store:
         assert store.recovery.last_exit_ok
         check(store, acknowledged)

@@ -22,7 +22,6 @@ from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.format import record
 from gantrymq.format.record import Layout
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import StoredMessage
 from gantrymq.model.receipt_handle import ReceiptHandle, parse_receipt_handle, parse_start_offsets, real_topic
 from gantrymq.remoting.codes import ResponseCode
@@ -35,6 +34,7 @@ from gantrymq.remoting.headers.pop import (
 )
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport.client import RemotingClient
+from memory_file_system import MemoryFileSystem
 from store_cases import NOON_MS, SMALL
 
 CountUp = Callable[[str, int], None]
@@ -216,5 +216,7 @@ async def lives(rng: random.Random, flush: FlushDiskType, end: str, count_up: Co
 @pytest.mark.parametrize(
     ("flush", "end"), [("ASYNC_FLUSH", "kill"), ("SYNC_FLUSH", "kill"), ("SYNC_FLUSH", "power cut")]
 )
-def test_pops_survive(flush: str, end: str, run: int, rng: random.Random, count_up: CountUp) -> None:
+def test_pops_survive_kills_and_power_cuts(
+    flush: str, end: str, run: int, rng: random.Random, count_up: CountUp
+) -> None:
     asyncio.run(lives(rng, FlushDiskType[flush], end, count_up))

@@ -28,7 +28,7 @@ def live(machine: Machine) -> str:
 
 
 @pytest.mark.parametrize("run", range(8 * TIMES))
-def test_lives_that_end_in_any_way(run: int, rng: random.Random, count_up: CountUp) -> None:
+def test_lives_ending_in_any_way_lose_no_durable_message(run: int, rng: random.Random, count_up: CountUp) -> None:
     machine = Machine.draw(rng)
     for _ in range(5):
         count_up(ENDS[live(machine)], 1)

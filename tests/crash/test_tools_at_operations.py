@@ -10,17 +10,17 @@ import pytest
 from crash_cases import SHARES, TIMES, Machine
 from ledger import Ledger
 
+from faulty_file_system import FaultyFileSystem, broken_disk, disk_full
 from gantrymq.errors import GantrymqError, NotAStoreError
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk, disk_full
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.geometry import require_store
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.swap_journal import ReadySwap
-from gantrymq.tools.loss.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import LossAccount
 from gantrymq.tools.salvage import salvage_store
+from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, content, files_of, open_store
 
 CountUp = Callable[[str, int], None]
@@ -75,7 +75,7 @@ def ks(machine: Machine, tool: Callable[[Machine, FaultyFileSystem], None]) -> l
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_an_error(name: str, machine: Machine, count_up: CountUp) -> None:
+def test_disk_error_at_any_operation_of_tool_loses_no_message(name: str, machine: Machine, count_up: CountUp) -> None:
     rng = machine.rng
     for k in ks(machine, TOOLS[name]):
         disk = machine.fs.kill_clone()
@@ -88,7 +88,7 @@ def test_an_error(name: str, machine: Machine, count_up: CountUp) -> None:
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_a_power_cut(name: str, machine: Machine, count_up: CountUp) -> None:
+def test_power_cut_at_any_operation_of_tool_loses_no_message(name: str, machine: Machine, count_up: CountUp) -> None:
     if name == "salvage":
         machine.fs = machine.fs.crash_clone(1.0, 0)  # the store is only read, so all of it is on the disk before
     wanted, left, disk = set(ks(machine, TOOLS[name])), list[tuple[int, MemoryFileSystem]](), machine.fs.kill_clone()
@@ -135,7 +135,7 @@ def rebuilt(fs: FaultyFileSystem, *, index: bool = True) -> None:
 
 
 @pytest.mark.parametrize("index", [True, False])
-def test_whatever_is_moved_the_mark_that_says_so_is_on_the_disk(index: bool, rng: random.Random) -> None:
+def test_swap_mark_is_durable_before_files_move(index: bool, rng: random.Random) -> None:
     disk, marked = closed_and_damaged(rng), list[bool]()
 
     def see(number: int) -> None:
@@ -149,7 +149,7 @@ def test_whatever_is_moved_the_mark_that_says_so_is_on_the_disk(index: bool, rng
 
 
 @pytest.mark.parametrize("ends", ["by an error", "by a power cut"])
-def test_a_rebuild_that_ends_half_way_cuts_no_damaged_log(ends: str, rng: random.Random, count_up: CountUp) -> None:
+def test_interrupted_rebuild_truncates_no_damaged_log(ends: str, rng: random.Random, count_up: CountUp) -> None:
     index, damaged = rng.random() < 0.5, closed_and_damaged(rng)
     expected, disk = what_is_there(damaged.kill_clone()), damaged.kill_clone()
     cuts: list[MemoryFileSystem] = []
@@ -177,9 +177,7 @@ def account_of(name: str, fs: FaultyFileSystem) -> LossAccount:
 
 @pytest.mark.parametrize("operation", ["open", "read_at", "scan"])
 @pytest.mark.parametrize("name", TOOLS)
-def test_an_error_that_passes_costs_no_message(
-    name: str, operation: str, rng: random.Random, count_up: CountUp
-) -> None:
+def test_transient_error_loses_no_message(name: str, operation: str, rng: random.Random, count_up: CountUp) -> None:
     """A tool goes on without bytes that the disk cannot read, but asks twice, or says that it cannot."""
     damaged = closed_and_damaged(rng)
     disk = damaged.kill_clone()

@@ -21,7 +21,6 @@ from gantrymq.broker.server import BrokerServer
 from gantrymq.clock import ManualClock
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.settings import FlushDiskType
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -36,6 +35,7 @@ from gantrymq.remoting.headers.send import (
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+from memory_file_system import MemoryFileSystem
 from store_cases import NOON_MS, SMALL
 
 CountUp = Callable[[str, int], None]
@@ -192,5 +192,7 @@ async def lives(rng: random.Random, flush: FlushDiskType, end: str, count_up: Co
 @pytest.mark.parametrize(
     ("flush", "end"), [("ASYNC_FLUSH", "kill"), ("SYNC_FLUSH", "kill"), ("SYNC_FLUSH", "power cut")]
 )
-def test_transactions_survive(flush: str, end: str, run: int, rng: random.Random, count_up: CountUp) -> None:
+def test_transactions_survive_kills_and_power_cuts(
+    flush: str, end: str, run: int, rng: random.Random, count_up: CountUp
+) -> None:
     asyncio.run(lives(rng, FlushDiskType[flush], end, count_up))

@@ -46,7 +46,7 @@ def found(path: Path, given: pa.Table, acknowledged: int = ROWS) -> list[str]:
     return caught.value.differences
 
 
-def test_nothing_is_found_where_all_is_right(tmp_path: Path, messages: pa.Table) -> None:
+def test_audit_of_correct_store_finds_nothing(tmp_path: Path, messages: pa.Table) -> None:
     given = messages.slice(0, ROWS)
     path = stored(tmp_path / "store", given.slice(0, 50))
     audit = audit_store(path, conf_of(path), given, 45, 1, lambda done: None)

@@ -18,7 +18,7 @@ def test_equal_tables_have_no_difference(question: Question, flights: pa.Table) 
     assert comparison.numbers == expected.num_rows * (expected.num_columns - question.key_count)
 
 
-def test_the_input_is_counted_right(flights: pa.Table) -> None:
+def test_comparison_counts_input_rows(flights: pa.Table) -> None:
     rows = flights.to_pylist()
     total = BY_NAME["totals"].expected(flights).to_pylist()[0]
     assert total["messages"] == total["uniq_keys"] == len(rows)

@@ -13,13 +13,13 @@ from demo.flights import read_flights
 from demo.messages import row_of, uniq_key
 
 
-def test_a_body_is_its_row(flights: pa.Table, messages: pa.Table) -> None:
+def test_message_body_is_its_csv_row(flights: pa.Table, messages: pa.Table) -> None:
     rows = flights.to_pylist()
     assert [json.loads(body.as_py()) for body in messages["body"]] == rows
     assert b" " not in messages["body"][0].as_py()
 
 
-def test_topic_queue_key_and_tag(flights: pa.Table, messages: pa.Table) -> None:
+def test_message_has_topic_queue_key_and_tag_of_flight(flights: pa.Table, messages: pa.Table) -> None:
     for number, (flight, message) in enumerate(zip(flights.to_pylist(), messages.to_pylist(), strict=True)):
         assert message["topic"] == "flights-" + flight["origin"]
         assert message["queue_id"] == number % 4
@@ -27,7 +27,7 @@ def test_topic_queue_key_and_tag(flights: pa.Table, messages: pa.Table) -> None:
         assert message["properties"] == [("UNIQ_KEY", uniq_key(number))]
 
 
-def test_a_message_is_born_when_its_flight_is_to_leave(flights: pa.Table, messages: pa.Table) -> None:
+def test_born_time_is_scheduled_departure(flights: pa.Table, messages: pa.Table) -> None:
     zone = ZoneInfo("America/New_York")
     for flight, born in zip(flights.to_pylist(), messages["born_timestamp_ms"].to_pylist(), strict=True):
         at = datetime.fromtimestamp(born / 1000, zone)
@@ -41,11 +41,11 @@ def test_a_key_names_its_row(row: int) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "flight-2013-", "flight-2013-1", "flight-2014-00000001", "flight-2013-0000000٣"])
-def test_a_foreign_key_names_none(key: str) -> None:
+def test_foreign_key_names_no_row(key: str) -> None:
     assert row_of(key) == -1
 
 
-def test_a_missing_input_says_what_fetches_it(tmp_path: Path) -> None:
+def test_missing_input_names_command_that_fetches_it(tmp_path: Path) -> None:
     with pytest.raises(InputMissingError, match=r"make run.*fetch_flights\.py"):
         read_flights(tmp_path / "none.zip")
 

@@ -46,7 +46,7 @@ def test_every_row_is_there_once_after_kills(place: Workplace, messages: pa.Tabl
     assert not (place.store / "abort").exists()
 
 
-def test_the_process_is_killed_indeed(place: Workplace) -> None:
+def test_killed_process_ends_by_signal(place: Workplace) -> None:
     with WriterProcess(place, 0) as process:
         next(iter(process.words()))
         process.kill()
@@ -56,7 +56,7 @@ def test_the_process_is_killed_indeed(place: Workplace) -> None:
         os.kill(process.pid, 0)
 
 
-def test_a_kill_that_comes_late_meets_an_open_store(place: Workplace, messages: pa.Table) -> None:
+def test_late_kill_hits_open_store(place: Workplace, messages: pa.Table) -> None:
     """The last row is acknowledged, and still the writer has not closed its store."""
     last = Kill(after_row=messages.num_rows, delay_ms=100)
     first, second = store_all(place, messages, [last], 1, SystemClock(), Silent())
@@ -72,7 +72,9 @@ def test_kills_follow_from_the_seed() -> None:
     assert shares == [0, 1, 2]
 
 
-def test_a_lying_writer_is_found_out(place: Workplace, messages: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_with_false_report_is_detected(
+    place: Workplace, messages: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Acknowledged but not stored: the very loss that the demo is to notice."""
 
     def lie(place: Workplace, first_row: int, kill: Kill | None, *rest: object) -> Life:
@@ -85,7 +87,7 @@ def test_a_lying_writer_is_found_out(place: Workplace, messages: pa.Table, monke
         store_all(place, messages, [Kill(500, 0)], 1, SystemClock(), Silent())
 
 
-def test_resuming_at_the_wrong_row_is_found_out(place: Workplace, messages: pa.Table) -> None:
+def test_resume_at_wrong_row_is_detected(place: Workplace, messages: pa.Table) -> None:
     clock = SystemClock()
     run_writer(place, 2000, None, clock, lambda row: None)
     with pytest.raises(DifferenceError, match=r"row 0 is lost .*not acknowledged, but later rows"):
@@ -103,7 +105,7 @@ def test_a_writer_that_fails_is_quoted(place: Workplace, tmp_path: Path) -> None
         run_writer(bad, 0, None, SystemClock(), lambda row: None)
 
 
-def test_an_index_file_without_an_entry_is_no_riddle(place: Workplace, messages: pa.Table) -> None:
+def test_empty_index_file_is_accepted(place: Workplace, messages: pa.Table) -> None:
     """As a kill leaves it that falls between the making of the file and its first entry."""
     clock, index = SystemClock(), place.store / "index"
 

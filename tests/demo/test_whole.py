@@ -27,7 +27,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
 
 
-def test_from_flights_to_report(tmp_path: Path, flights_file: Path) -> None:
+def test_demo_runs_from_flights_to_report(tmp_path: Path, flights_file: Path) -> None:
     out = tmp_path / "a place with blanks"
     done = run(str(out), str(flights_file))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,7 +48,7 @@ def test_from_flights_to_report(tmp_path: Path, flights_file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_row_that_is_not_there_ends_it(tmp_path: Path, flights_file: Path) -> None:
+def test_missing_row_ends_demo(tmp_path: Path, flights_file: Path) -> None:
     """All is as it was given to the store, but not all was given: only the comparison with the input can tell."""
     done = run(str(tmp_path / "out"), str(flights_file), "lie")
     assert done.returncode == 1, done.stdout + done.stderr

@@ -68,7 +68,7 @@ def run(command: list[str | Path], home: Path) -> tuple[str, float]:
     return done.stdout, time.perf_counter() - started
 
 
-def test_it_is_for_a_platform_and_any_python(wheel: Path) -> None:
+def test_wheel_is_for_one_platform_and_any_python(wheel: Path) -> None:
     assert "-py3-none-" in wheel.name
     assert not wheel.name.endswith("-any.whl")
 

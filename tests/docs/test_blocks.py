@@ -71,7 +71,7 @@ def test_a_block_of_data_can_be_parsed(block: Block) -> None:
 
 
 @pytest.mark.parametrize("page", with_fates("parsed"))
-def test_the_commands_of_a_page_are_understood(page: str, folder: Path) -> None:
+def test_commands_of_page_are_parsed(page: str, folder: Path) -> None:
     for name in ("broker.conf", "namesrv.conf", "messages.jsonl"):
         (folder / name).touch()
     for block in BLOCKS[page]:
@@ -83,7 +83,7 @@ def test_the_commands_of_a_page_are_understood(page: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", with_fates("run"))
-def test_the_blocks_of_a_page_run(
+def test_blocks_of_page_run(
     page: str, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a broker in place of the one that the page names."""
@@ -93,7 +93,7 @@ def test_the_blocks_of_a_page_run(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_fates("slow"))
-def test_the_slow_blocks_of_a_page_run(
+def test_slow_blocks_of_page_run(
     page: str, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first block to the last, with the servers that the page starts, at other ports."""

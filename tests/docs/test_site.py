@@ -1,13 +1,18 @@
-"""The site: its navigation has every page, and every link within the documentation leads somewhere."""
+"""The site: its navigation has every page, and every link within the documentation leads somewhere.
+
+The generated pages (scripts/site_hooks.py) count as pages of docs/. Links to them are examined as the site has them.
+"""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,11 +24,19 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 OUTSIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-PAGES = sorted(DOCS.rglob("*.md"))
+HOOKS = runpy.run_path(str(ROOT / "scripts" / "site_hooks.py"))
+COMMITTED = sorted(DOCS.rglob("*.md"))
 _CODE = re.compile(r"^( *)```.*?^\1```$|``.+?``|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 _HEADING = re.compile(r"^#{1,6} +(.*?)(?: +#*)?$", re.MULTILINE)
+
+
+@cache
+def texts() -> dict[Path, str]:
+    """The pages of the site: made by the first test, because each worker imports this module to collect its tests."""
+    committed = {page: HOOKS["on_page_markdown"](page.read_text("utf-8")) for page in COMMITTED}
+    return committed | {DOCS / path: text for path, text in HOOKS["generated_pages"]().items()}
 
 
 class _Loader(yaml.SafeLoader):
@@ -49,7 +62,8 @@ def without_code(text: str) -> str:
 
 def anchors(page: Path) -> set[str]:
     """The anchors of the headings of a page, as GitHub and the site make them."""
-    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = texts()[page] if page in texts() else page.read_text("utf-8")
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
     seen: Counter[str] = Counter()
     found = set()
     for heading in _HEADING.findall(text):
@@ -60,14 +74,15 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-def broken_links(page: Path) -> Iterator[str]:
-    for target in _LINK.findall(without_code(page.read_text("utf-8"))):
+def broken_links(page: Path, text: str, texts: Mapping[Path, str]) -> Iterator[str]:
+    """The links of a page that lead neither to a file nor to one of ``texts``, or to a heading that is not there."""
+    for target in _LINK.findall(without_code(text)):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = unquote(target).partition("#")
         file = (page.parent / path).resolve() if path else page
         name = f"{page.relative_to(ROOT)}: {target}"
-        if not file.exists():
+        if not file.exists() and file not in texts:
             yield f"{name}: no such file"
         elif page.is_relative_to(DOCS) and not file.is_relative_to(DOCS):
             yield f"{name}: outside of docs/, so not on the site"
@@ -79,18 +94,23 @@ def broken_links(page: Path) -> Iterator[str]:
 
 def test_the_navigation_has_every_page_once() -> None:
     configured = yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), _Loader)["nav"]
-    assert sorted(navigation(configured)) == [str(page.relative_to(DOCS)) for page in PAGES]
+    assert sorted(navigation(configured)) == [str(page.relative_to(DOCS)) for page in sorted(texts())]
 
 
-def test_every_relative_link_and_anchor_resolves() -> None:
-    assert [line for page in [*PAGES, *(ROOT / name for name in OUTSIDE)] for line in broken_links(page)] == []
+def test_every_relative_link_and_anchor_of_the_site_resolves() -> None:
+    assert [line for page, text in texts().items() for line in broken_links(page, text, texts())] == []
+
+
+def test_every_relative_link_and_anchor_of_committed_pages_leads_to_a_committed_page() -> None:
+    pages = [*COMMITTED, *(ROOT / name for name in OUTSIDE)]
+    assert [line for page in pages for line in broken_links(page, page.read_text("utf-8"), {})] == []
 
 
 def test_lists_and_tables_are_seen_by_markdown() -> None:
     """MkDocs needs a blank line before a list or a table, and four spaces before what belongs to an item."""
     wrong = []
-    for page in PAGES:
-        text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), page.read_text("utf-8"))
+    for page, source in texts().items():
+        text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source)
         text = _CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
         lines = ["", *text.splitlines()]
         for number, (before, line) in enumerate(pairwise(lines), 1):

@@ -58,7 +58,7 @@ def send(broker: EmbeddedBroker, topic: str, *bodies: bytes, **of: object) -> No
             producer.send(Message(topic, body, **of))  # type: ignore[arg-type]
 
 
-def test_it_serves_what_it_was_sent(broker: EmbeddedBroker) -> None:
+def test_embedded_broker_serves_sent_messages(broker: EmbeddedBroker) -> None:
     send(broker, "orders", b"one", b"two", tags="paid", keys=["k"])
     found = broker.wait_for_messages("orders", 2)
     assert sorted(one.body for one in found) == [b"one", b"two"]
@@ -100,7 +100,7 @@ def test_a_failed_wait_lists_the_messages_that_are_there(broker: EmbeddedBroker)
         broker.wait_for_messages("orders", 0)
 
 
-def test_topics_are_there_when_they_were_made(broker: EmbeddedBroker) -> None:
+def test_created_topic_is_visible_at_once(broker: EmbeddedBroker) -> None:
     broker.create_topic("two", 2)
     with Producer(broker.namesrv) as producer:
         assert len(producer.queues("two")) == 2
@@ -114,7 +114,7 @@ def test_topics_are_there_when_they_were_made(broker: EmbeddedBroker) -> None:
 # Its lives
 
 
-def test_after_a_kill_everything_acknowledged_is_there(broker: EmbeddedBroker) -> None:
+def test_killed_broker_keeps_acknowledged_messages(broker: EmbeddedBroker) -> None:
     addresses = broker.namesrv, broker.address
     send(broker, "T", *(b"%d" % number for number in range(50)))
     broker.kill()
@@ -142,7 +142,7 @@ def test_a_kill_writes_nothing(broker: EmbeddedBroker) -> None:
     assert not (broker.store_path / "abort").exists()
 
 
-def test_a_kill_breaks_off_what_clients_do(broker: EmbeddedBroker) -> None:
+def test_kill_fails_running_requests_of_clients(broker: EmbeddedBroker) -> None:
     failed = threading.Event()
 
     def keep_sending(producer: Producer) -> None:
@@ -161,7 +161,7 @@ def test_a_kill_breaks_off_what_clients_do(broker: EmbeddedBroker) -> None:
         sender.join()
 
 
-def test_a_restart_keeps_what_a_clean_stop_saved(broker: EmbeddedBroker) -> None:
+def test_restart_after_clean_stop_keeps_saved_state(broker: EmbeddedBroker) -> None:
     broker.create_topic("kept", 7)
     send(broker, "kept", b"one")
     broker.restart()
@@ -171,7 +171,7 @@ def test_a_restart_keeps_what_a_clean_stop_saved(broker: EmbeddedBroker) -> None
     broker.wait_for_messages("kept", 1)
 
 
-def test_closing_ends_it_all() -> None:
+def test_close_stops_servers_and_threads() -> None:
     threads = threading.active_count()
     broker = EmbeddedBroker(namesrv_port=fixed_port())
     assert not broker.is_running
@@ -241,7 +241,7 @@ def test_read_only_files_are_removed_and_targets_of_links_stay() -> None:
     assert (ended.stdout, ended.stderr) == ("False 0o755\n", "")
 
 
-def test_offsets_are_known_at_once_kept_by_a_stop_and_lost_by_a_kill(broker: EmbeddedBroker) -> None:
+def test_committed_offsets_survive_stop_but_not_kill(broker: EmbeddedBroker) -> None:
     broker.create_topic("T", 2)
     assert broker.consumer_offsets("G", "T") == {}
     send(broker, "T", b"1", b"2", b"3")
@@ -260,7 +260,7 @@ def test_offsets_are_known_at_once_kept_by_a_stop_and_lost_by_a_kill(broker: Emb
 # Its settings
 
 
-def test_a_store_of_ones_own_stays(tmp_path: Path) -> None:
+def test_store_of_caller_is_not_removed(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "store", settings={"flushDiskType": "SYNC_FLUSH"}) as broker:
         send(broker, "T", b"kept")
         with pytest.raises(StoreLockedError):
@@ -296,7 +296,7 @@ def test_every_key_that_acts_may_be_set(tmp_path: Path) -> None:
         assert broker.bodies("T") == [b"signed"]
 
 
-def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
+def test_start_on_used_port_leaves_nothing() -> None:
     with socket.socket() as taken:
         port = fixed_port()
         taken.bind(("127.0.0.1", port))
@@ -332,7 +332,7 @@ def test_the_ports_stay_reserved_until_the_broker_is_closed(end: str) -> None:
             other.bind(("127.0.0.1", port))
 
 
-def test_a_start_after_a_taken_port_reserves_both_ports() -> None:
+def test_restart_after_used_port_reserves_both_ports() -> None:
     port = fixed_port()
     broker = EmbeddedBroker(namesrv_port=port)
     said = f"cannot listen on 127.0.0.1:{port}"
@@ -348,7 +348,7 @@ def test_a_start_after_a_taken_port_reserves_both_ports() -> None:
         assert [broker.namesrv, broker.address] == addresses
 
 
-def test_a_failed_with_ends_its_threads(tmp_path: Path) -> None:
+def test_failed_with_block_ends_threads_of_broker(tmp_path: Path) -> None:
     async def awaited() -> None:
         async with AsyncEmbeddedBroker(tmp_path):
             pass
@@ -366,7 +366,7 @@ def own_threads() -> set[threading.Thread]:
     return {one for one in threading.enumerate() if one.name.startswith("gantrymq-")}
 
 
-def test_starts_at_once_are_one() -> None:
+def test_concurrent_starts_start_once() -> None:
     broker, failed = EmbeddedBroker(), list[BaseException]()
     before = own_threads()
 
@@ -400,7 +400,7 @@ async def test_a_start_whose_caller_was_cancelled_is_closed() -> None:
 # Its clock
 
 
-def test_the_clock_of_the_documentation() -> None:
+def test_documented_clock_example_runs() -> None:
     page = (Path(__file__).parents[2] / "docs/embedded.md").read_text("utf-8")
     section = page[page.index("## The clock") : page.index("## What a kill is")]
     (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.M | re.S)
@@ -409,7 +409,7 @@ def test_the_clock_of_the_documentation() -> None:
     names["test_an_hour_passes_at_once"]()
 
 
-def test_delayed_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -> None:
+def test_advanced_clock_delivers_delayed_messages(broker: EmbeddedBroker) -> None:
     send(broker, "later", b"in two hours", delay_level=18)
     assert broker.messages("later") == []
     broker.clock.advance(DELAY_LEVEL_18_MS + 1_000)
@@ -417,7 +417,7 @@ def test_delayed_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -
     assert message.store_timestamp_ms - message.born_timestamp_ms >= DELAY_LEVEL_18_MS
 
 
-def test_timer_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -> None:
+def test_advanced_clock_delivers_timer_messages(broker: EmbeddedBroker) -> None:
     send(broker, "later", b"in a day", properties={"TIMER_DELAY_SEC": "86400"})
     send(broker, "later", b"in three days", properties={"TIMER_DELAY_SEC": "259200"})
     broker.clock.advance(86_401_000)
@@ -455,7 +455,7 @@ def test_a_time_that_no_message_can_have_does_not_move_the_clock(
 
 
 @pytest.mark.asyncio
-async def test_the_awaited_face_is_the_same() -> None:
+async def test_async_broker_serves_kills_and_restarts() -> None:
     async with AsyncEmbeddedBroker() as broker:
         await broker.create_topic("T", 1)
         await asyncio.to_thread(send, broker.blocking, "T", b"one")
@@ -478,6 +478,21 @@ def test_log_lines_go_to_logging_and_not_to_stdout(
     assert "a broker registered" in caplog.text
     warned = [line for line in caplog.messages if "no effect" in line]
     assert warned == ["event='brokerRole has no effect here: brokers here do not replicate'"]
+
+
+def test_host_name_in_broker_ip1_is_registered_and_messages_have_its_address() -> None:
+    with EmbeddedBroker(settings={"brokerIP1": "localhost"}) as broker:
+        assert broker.address.startswith("localhost:")
+        send(broker, "T", b"one")
+        (message,) = broker.wait_for_messages("T", 1)
+        assert str(message.store_host) == f"127.0.0.1:{broker.address.rpartition(':')[2]}"
+
+
+def test_host_name_that_does_not_resolve_is_an_error_before_the_store_is_made(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path / "store", settings={"brokerIP1": "no.invalid"})
+    with pytest.raises(ConfigError, match=r"brokerIP1='no\.invalid' is not allowed"), broker:
+        pass
+    assert not (tmp_path / "store" / "commitlog").exists()
 
 
 def forked(program: str) -> str:
@@ -528,7 +543,7 @@ def test_a_forked_process_reads_the_stored_messages() -> None:
 # Dropped, closed, not started
 
 
-def test_a_broker_that_is_dropped_stops_removes_its_store_and_says_so() -> None:
+def test_garbage_collected_broker_stops_removes_store_and_warns() -> None:
     def use_and_drop() -> Path:
         broker = EmbeddedBroker()
         broker.start()
@@ -585,7 +600,7 @@ def test_a_store_that_stays_is_read_once_its_broker_is_closed(tmp_path: Path) ->
         (lambda one: one.consumer_offsets("", "T"), "consumer_offsets: group='' is not allowed"),
     ],
 )
-def test_wrong_arguments_are_refused_in_words(call: Callable[[EmbeddedBroker], object], said: str) -> None:
+def test_wrong_arguments_raise_clear_errors(call: Callable[[EmbeddedBroker], object], said: str) -> None:
     broker = EmbeddedBroker()
     with pytest.raises(MQClientError, match=re.escape(said)):
         call(broker)
@@ -595,7 +610,7 @@ def test_wrong_arguments_are_refused_in_words(call: Callable[[EmbeddedBroker], o
 # The file system below a kill
 
 
-def test_a_dead_file_system_takes_nothing_more(tmp_path: Path) -> None:
+def test_killed_file_system_refuses_changes(tmp_path: Path) -> None:
     fs = KillableFileSystem(RealFileSystem())
     file = fs.open(tmp_path / "f", writable=True, create=True)
     file.write_at(0, b"before")

@@ -33,11 +33,11 @@ def run(project: pytest.Pytester, tests: str, *words: str) -> pytest.RunResult:
     return project.runpytest_subprocess("-p", "no:cacheprovider", *words, timeout=120)
 
 
-def test_it_is_installed_under_its_name() -> None:
+def test_pytest_plugin_is_an_entry_point() -> None:
     assert [one.value for one in entry_points(group="pytest11", name="gantrymq")] == ["gantrymq.pytest_plugin"]
 
 
-def test_a_test_that_does_not_ask_imports_nothing() -> None:
+def test_importing_plugin_imports_no_server() -> None:
     """Not the servers, not numpy: every start of pytest would pay for it."""
     program = "import sys, pytest, gantrymq.pytest_plugin; print([m for m in sys.modules if m in {names}])"
     names = {"numpy", "asyncio", "structlog", "msgspec", "gantrymq.embedded.broker", "gantrymq.store.message_store"}
@@ -122,7 +122,7 @@ def test_settings_come_from_the_ini_file_and_the_nearest_marker(project: pytest.
     result.stdout.fnmatch_lines(["*flushDisk='SYNC_FLUSH' is not allowed: it is not a key*; nearest: flushDiskType*"])
 
 
-def test_settings_that_would_be_passed_over_are_refused(project: pytest.Pytester) -> None:
+def test_settings_that_would_be_ignored_are_refused(project: pytest.Pytester) -> None:
     tests = """
         import pytest
 
@@ -150,7 +150,7 @@ def test_settings_that_would_be_passed_over_are_refused(project: pytest.Pytester
     )
 
 
-def test_a_broker_of_its_own_may_be_asked_for_at_any_time(project: pytest.Pytester) -> None:
+def test_second_broker_fixture_can_start_at_any_time(project: pytest.Pytester) -> None:
     tests = """
         import pytest
 

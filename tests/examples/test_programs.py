@@ -22,18 +22,18 @@ def run(name: str, *arguments: object) -> str:
     return done.stdout
 
 
-def test_orders_at_a_cluster(rocketmq_session: EmbeddedBroker) -> None:
+def test_example_orders_runs_at_cluster(rocketmq_session: EmbeddedBroker) -> None:
     assert run("orders.py", rocketmq_session.namesrv, "--orders", 20) == "20 orders sent, 20 billed\n"
     assert sum(rocketmq_session.consumer_offsets("billing", "orders").values()) == 20
 
 
-def test_reminders_with_a_broker_of_their_own() -> None:
+def test_example_reminders_runs_with_embedded_broker() -> None:
     lines = run("reminders.py").splitlines()
     assert sorted(lines) == ["5 reminders handled", *(f"reminder {number}" for number in range(5))]
 
 
 @pytest.mark.slow
-def test_the_tests_of_a_shop() -> None:
+def test_example_shop_tests_pass() -> None:
     plain = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     command = [sys.executable, "-m", "pytest", *plain, str(EXAMPLES / "test_shop.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -41,7 +41,7 @@ def test_the_tests_of_a_shop() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using .httpx. with .starlette.testclient.")
-def test_a_web_service(rocketmq_session: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_web_service_answers(rocketmq_session: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     from starlette.testclient import TestClient
 
     monkeypatch.setenv("ROCKETMQ", rocketmq_session.namesrv)
@@ -57,7 +57,7 @@ def test_a_web_service(rocketmq_session: EmbeddedBroker, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_topics_explored_with_spark(tmp_path: Path) -> None:
+def test_example_explore_topics_runs_on_spark(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "store") as broker, Producer(broker.namesrv) as producer:
         for number in range(12):
             producer.send(Message("orders", b'{"cents": 100}', tags="paid" if number % 3 else "open"))

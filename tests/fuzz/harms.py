@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from loss_cases import LOG_FILE, KnownStore, Put, Slot
+from loss_cases import BODY_AT, LOG_FILE, KnownStore, Put, Slot
 
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import PHY_OFFSET_AT
@@ -35,7 +35,6 @@ HEAD = {
     "preparedTransactionOffset": (76, 8),
     "bodyLength": (84, 4),
 }
-BODY_AT = 88
 
 
 def victim(store: KnownStore, rng: random.Random) -> tuple[Slot, Put]:

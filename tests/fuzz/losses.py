@@ -28,8 +28,8 @@ from loss_cases import KnownStore, Slot, assert_told, read_back
 from gantrymq.errors import GantrymqError
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
-from gantrymq.tools.loss.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import LossAccount
 from gantrymq.tools.salvage import salvage_store
 from store_cases import GEOMETRY_KEYS, SMALL
 

@@ -16,9 +16,9 @@ from unittest import mock
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import GantrymqError
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store import message_store
 from gantrymq.store.message_store import MessageStore
+from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, odd_message
 
 TINY = MessageStoreConfig(

@@ -24,7 +24,7 @@ CONTENT = st.lists(st.one_of(WORDS, WORDS, st.binary(max_size=24)), max_size=40)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(kind=st.sampled_from(KINDS), at=st.integers(0, 1 << 16), content=CONTENT, way=st.sampled_from(WAYS))
 @example(kind="consumequeue_ext", at=0, content=b"", way=WAYS[3])
-def test_any_bytes_in_any_file(
+def test_arbitrary_bytes_in_any_file_raise_no_unexpected_error(
     tmp_path: Path, kind: str, at: int, content: bytes, way: Callable[[Trial], None]
 ) -> None:
     fs = whole("killed and ext").kill_clone()

@@ -15,11 +15,11 @@ A_BATCH = 100
 KNOWN = [173, 1000009654]
 
 
-def test_mutants(seed: int, tmp_path: Path) -> None:
+def test_damaged_stores_stay_within_limits(seed: int, tmp_path: Path) -> None:
     outcomes = all_within_limits(range(seed * A_BATCH, (seed + 1) * A_BATCH), tmp_path)
     assert outcomes["open and write: done"], "not everything that is damaged is unreadable"
 
 
 @pytest.mark.parametrize("mutant", KNOWN if MUTANT is None else [int(MUTANT)])
-def test_one_mutant(mutant: int, tmp_path: Path) -> None:
+def test_one_damaged_store_stays_within_limits(mutant: int, tmp_path: Path) -> None:
     within_limits(mutant, tmp_path)

@@ -15,14 +15,14 @@ from mutants import Mutant, open_quiet, settings_of
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig, RecoverRule
 from gantrymq.errors import GantrymqError
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
+from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, content, files_of
 
 OUT = Path("/salvaged")
@@ -126,7 +126,9 @@ def salvage(trial: Trial) -> None:
     assert files_of(trial.fs) == before
     found = list(verify_store(OUT, trial.config, given=trial.given, fs=trial.fs, now_ms=LATER_MS))
     if not any("commitlog" in change for change in trial.mutant.changes):
-        assert not [one for one in found if one.level is Level.DAMAGE and one.kind is not Kind.CONFIG_JSON], found
+        assert not [one for one in found if one.level is Severity.DAMAGE and one.kind is not FindingKind.CONFIG_JSON], (
+            found
+        )
 
 
 WAYS: tuple[Callable[[Trial], None], ...] = (verify, open_and_write, open_and_write, read, rebuild, salvage)

@@ -93,7 +93,7 @@ def test_a_reader_sees_what_rocketmq_recovered(golden: Golden, trusts_writer: bo
     assert tree(golden.store) == before
 
 
-def test_recovered_it_reads_as_rocketmq_read_it(golden: Golden) -> None:
+def test_recovered_golden_store_reads_like_rocketmq(golden: Golden) -> None:
     recover(golden)
     assert not (golden.store / "abort").exists()
     with StoreReader.open(golden.store) as reader:
@@ -125,7 +125,7 @@ def test_a_second_recovery_after_a_crash_changes_no_message(golden: Golden) -> N
             assert answers[: len(once)] == once, (topic, key)
 
 
-def test_the_settings_that_wrote_it_fit_it(golden: Golden) -> None:
+def test_golden_store_opens_with_its_settings(golden: Golden) -> None:
     reading = golden.settings()
     with StoreReader.open(golden.store, reading.config, given=reading.given) as reader:
         assert dump(reader) == golden.expected
@@ -133,7 +133,7 @@ def test_the_settings_that_wrote_it_fit_it(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize("golden", ["lost-queues-many-files"], indirect=True)
-def test_with_rocketmqs_limit_ten_files_are_read(golden: Golden) -> None:
+def test_recovery_with_rocketmq_limit_reads_ten_files(golden: Golden) -> None:
     config = golden.settings(commitLogRecoverMaxNum=10).config
     recover(golden, config)
     with StoreReader.open(golden.store, config) as reader:
@@ -153,7 +153,7 @@ def test_every_property_crc_is_right(golden: Golden) -> None:
 
 def physical_lines(store: Path) -> Iterator[Line]:
     """Every record of the commit log, before anybody recovers it."""
-    parts = load_parts(OverlayFileSystem(), StorePaths(store), MessageStoreConfig(), (), now_ms=0)
+    parts, _, _ = load_parts(OverlayFileSystem(), StorePaths(store), MessageStoreConfig(), (), now_ms=0)
     log = parts.log
     for offset, found, file in physical(log, log.min_offset, log.max_offset):
         if file is None or not isinstance(found, Layout | StopReason):

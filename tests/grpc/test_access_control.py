@@ -49,7 +49,7 @@ def signed(address: str, access_key: str, secret: str) -> GrpcClient:
     return GrpcClient(address, x_mq_date_time=DATE, authorization=authorization)
 
 
-def test_the_sdk_signs_what_access_control_verifies(guarded: EmbeddedBroker) -> None:
+def test_signature_of_sdk_is_verified(guarded: EmbeddedBroker) -> None:
     config = ClientConfiguration(guarded.grpc, Credentials("shopKey", "shopSecret"))
     producer, consumer = (
         SdkProducer(config, ("orders",)),
@@ -87,7 +87,7 @@ def test_a_wrong_signature_is_unauthorized(guarded: EmbeddedBroker, access_key: 
             client.be_producer("orders")
 
 
-def test_an_account_does_only_what_it_may(guarded: EmbeddedBroker) -> None:
+def test_account_is_limited_to_its_permissions(guarded: EmbeddedBroker) -> None:
     with signed(guarded.grpc, "shopKey", "shopSecret") as client:
         assert client.send(message("orders")).status.code == Code.OK
         assert client.send(message("secrets")).status.code == Code.FORBIDDEN

@@ -98,7 +98,7 @@ def test_the_messages_of_a_broker_are_one_request() -> None:
     assert (first.consumer_group, first.topic, first.pop_time, first.invisible_time) == ("g", "t", NOW_MS, 60_000)
 
 
-def test_one_message_and_messages_in_order_are_requests_of_their_own() -> None:
+def test_single_and_fifo_acks_are_separate_requests() -> None:
     _, asked = acked([handle("a", 0, 100)])
     assert [command.code for _, command in asked] == [RequestCode.ACK_MESSAGE]
     _, asked = acked([handle("a", 0, offset, revive=ORDER_REVIVE_QUEUE) for offset in (100, 101)])
@@ -123,7 +123,7 @@ def test_a_refused_request_for_several_is_repeated_for_each_message() -> None:
     ]
 
 
-def test_an_expired_message_leaves_the_others_alone() -> None:
+def test_expired_message_does_not_affect_acks_of_others() -> None:
     expired = str(ReceiptHandle(0, NOW_MS - 9, 9, 0, NORMAL, "a", 0, 0))
     answer, asked = acked([expired, handle("a", 0, 100), "nonsense", handle("a", 0, 101)])
     wrong = Code.INVALID_RECEIPT_HANDLE

@@ -15,7 +15,7 @@ import pytest
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.caller import Caller
-from gantrymq.grpc.protocol.codes import ClientType, Code, MessageType
+from gantrymq.grpc.protocol.codes import ClientType, Code, GrpcMessageType
 from gantrymq.remoting.codes import LanguageCode
 from grpc_client import GrpcClient, message, receive_request
 
@@ -58,7 +58,7 @@ def test_a_forged_handle_is_refused(client: GrpcClient, topic: str, handle: str)
     assert client.call("ChangeInvisibleDuration", change).status.code == Code.INVALID_RECEIPT_HANDLE
 
 
-def test_a_handle_of_no_message_is_an_error(client: GrpcClient, topic: str) -> None:
+def test_handle_of_unknown_message_is_refused(client: GrpcClient, topic: str) -> None:
     far = "7 9000000000000 60000 0 0 broker-a 0 7 123456789"
     request = messages.AckMessageRequest()
     request.group.name, request.topic.name = "g", topic
@@ -88,10 +88,10 @@ def test_a_handle_of_no_message_is_an_error(client: GrpcClient, topic: str) -> N
         ({"topic": "%%$"}, Code.ILLEGAL_TOPIC),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, Code.ILLEGAL_TOPIC),
         ({"lite_topic": "lite"}, Code.ILLEGAL_LITE_TOPIC),
-        ({"kind": MessageType.TRANSACTION, "recovery_s": 3_601}, Code.BAD_REQUEST),
+        ({"kind": GrpcMessageType.TRANSACTION, "recovery_s": 3_601}, Code.BAD_REQUEST),
     ],
 )
-def test_a_message_that_is_not_allowed(client: GrpcClient, topic: str, changes: dict[str, Any], code: Code) -> None:
+def test_invalid_message_is_refused(client: GrpcClient, topic: str, changes: dict[str, Any], code: Code) -> None:
     properties = changes.pop("properties", {})
     made = message(changes.pop("topic", topic), changes.pop("body", b"x"), **changes)
     for name, value in properties.items():
@@ -120,7 +120,9 @@ def test_a_call_without_a_client_id_and_a_request_that_is_too_large(broker: Embe
 
 
 @pytest.mark.parametrize("name", ["SendMessage", "ReceiveMessage", "Telemetry"])
-def test_bytes_that_are_no_message(broker: EmbeddedBroker, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_bytes_that_do_not_decode_are_refused(
+    broker: EmbeddedBroker, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     path, metadata = f"/{messages.SERVICE}/{name}", [("x-mq-client-id", "damaged")]
     with grpc.insecure_channel(broker.grpc) as channel:
         calls = {
@@ -136,13 +138,13 @@ def test_bytes_that_are_no_message(broker: EmbeddedBroker, name: str, caplog: py
 
 
 @pytest.mark.parametrize("name", ["UpdateOffset", "GetOffset", "QueryOffset", "SyncLiteSubscription"])
-def test_what_the_proxy_does_not_implement(client: GrpcClient, name: str) -> None:
+def test_calls_without_implementation_return_unimplemented(client: GrpcClient, name: str) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         client.call(name, messages.types_of(name)[0]())
     assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_receive_with_wrong_times(client: GrpcClient, topic: str) -> None:
+def test_invalid_receive_is_refused(client: GrpcClient, topic: str) -> None:
     client.be_consumer("g", topic)
     assert client.receive("g", topic, invisible_ms=9_999)[0] == Code.ILLEGAL_INVISIBLE_TIME
     assert client.receive("g", topic, invisible_ms=13 * 3_600_000)[0] == Code.ILLEGAL_INVISIBLE_TIME
@@ -165,9 +167,7 @@ def test_a_receive_waits_for_the_settings_that_follow_it(
     assert found[0].system_properties.receipt_handle.split()[3] == "999"  # in order, as the group says
 
 
-def test_a_client_that_goes_away_gives_its_messages_back(
-    broker: EmbeddedBroker, client: GrpcClient, topic: str
-) -> None:
+def test_messages_of_closed_client_become_visible(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     client.be_consumer("gone", topic)
     request = messages.ReceiveMessageRequest(batch_size=8)
     request.group.name, request.message_queue.topic.name = "gone", topic
@@ -182,7 +182,7 @@ def test_a_client_that_goes_away_gives_its_messages_back(
         assert [one.body for one in other.receive("gone", topic)[2]] == [b"for another"]
 
 
-def test_a_restart_serves_a_client_that_goes_on(topic: str) -> None:
+def test_restarted_server_serves_running_client(topic: str) -> None:
     with EmbeddedBroker(grpc=True) as broker:
         broker.create_topic("orders")
         with GrpcClient(broker.grpc) as client:
@@ -226,7 +226,7 @@ def _until(client: GrpcClient, group: str, topic: str) -> list[Any]:
                 raise
 
 
-def test_a_stream_that_is_not_read_is_not_read_either(broker: EmbeddedBroker, topic: str) -> None:
+def test_stream_whose_answers_are_not_read_is_paused(broker: EmbeddedBroker, topic: str) -> None:
     """Each answer has the settings that it answers. 64 of them that wait would be 16 MiB of a client."""
     telemetry = broker._life.pair._front._telemetry
     sent = messages.TelemetryCommand()
@@ -256,7 +256,7 @@ def test_a_stream_that_is_not_read_is_not_read_either(broker: EmbeddedBroker, to
     assert broker._running().run(open_and_read_once()) <= 3
 
 
-def test_streams_that_are_wrong_or_not_read(broker: EmbeddedBroker, topic: str) -> None:
+def test_malformed_or_unread_streams_are_closed(broker: EmbeddedBroker, topic: str) -> None:
     with GrpcClient(broker.grpc) as client:
         client.open_telemetry()
         client.tell(messages.TelemetryCommand(settings=messages.Settings()))

@@ -9,7 +9,7 @@ from typing import Any
 PAGE = (Path(__file__).parents[2] / "docs" / "grpc.md").read_text("utf-8")
 
 
-def test_the_first_test_in_python_runs() -> None:
+def test_documented_python_example_runs() -> None:
     (example,) = re.findall("```python\n(.*?)```", PAGE, re.DOTALL)
     seen: dict[str, Any] = {}
     exec(example, seen)

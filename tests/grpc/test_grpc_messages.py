@@ -26,7 +26,8 @@ def test_the_descriptors_are_what_the_script_writes() -> None:
 
 @pytest.mark.parametrize("kind", [one for one in vars(codes).values() if isinstance(one, type) and one is not IntEnum])
 def test_enums_are_those_of_the_descriptors(kind: type[IntEnum]) -> None:
-    values = messages.POOL.FindEnumTypeByName(f"{messages.PACKAGE}.{kind.__name__}").values_by_name
+    name = kind.__name__.removeprefix("Grpc")
+    values = messages.POOL.FindEnumTypeByName(f"{messages.PACKAGE}.{name}").values_by_name
     assert {one.name: one.value for one in kind} == {one.name: values[one.name].number for one in kind}
 
 
@@ -38,7 +39,7 @@ def test_times_are_milliseconds() -> None:
 
 
 @pytest.mark.parametrize(("born_ms", "seconds"), [(1 << 62, 253_402_300_799), (-(1 << 62), -62_135_596_800)])
-def test_a_time_that_no_timestamp_may_have_is_the_nearest_one(born_ms: int, seconds: int) -> None:
+def test_time_out_of_range_becomes_nearest_timestamp(born_ms: int, seconds: int) -> None:
     host, properties = Host(bytes(4), 1), {"TIMER_DELIVER_MS": str(1 << 62)}
     stored = StoredMessage("t", 0, 0, 0, 0, 0, 0, born_ms, host, 0, host, 0, 0, 0, b"x", properties)
     system = to_message(stored, 0).system_properties

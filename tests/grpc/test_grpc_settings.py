@@ -9,8 +9,8 @@ import pytest
 
 from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.embedded.broker import EmbeddedBroker
-from gantrymq.grpc.clients.settings import kept_settings, merged_settings
-from gantrymq.grpc.protocol.codes import ClientType, Code, MessageType
+from gantrymq.grpc.clients.settings import client_settings, merged_settings
+from gantrymq.grpc.protocol.codes import ClientType, Code, GrpcMessageType
 from gantrymq.grpc.protocol.messages import Settings, to_ms
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from grpc_client import GrpcClient, message
@@ -45,7 +45,7 @@ def client(broker: EmbeddedBroker) -> Iterator[GrpcClient]:
         yield connected
 
 
-def test_a_clients_metrics_go_where_the_settings_say() -> None:
+def test_client_gets_configured_metric_collector() -> None:
     sent = Settings(client_type=ClientType.PRODUCER)
     sent.publishing.SetInParent()
     sent.metric.on = True  # what a client says counts for nothing
@@ -70,7 +70,7 @@ def test_clients_get_the_settings() -> None:
     assert (merged.publishing.validate_message_type, merged.publishing.max_body_size) == (False, 99)
     consumer = Settings(client_type=ClientType.SIMPLE_CONSUMER)
     consumer.subscription.SetInParent()
-    kept = kept_settings(config, consumer)
+    kept = client_settings(config, consumer)
     merged = merged_settings(config, kept, SubscriptionGroupConfig(group_name="g"), 99)
     assert (merged.subscription.receive_batch_size, to_ms(merged.subscription.long_polling_timeout)) == (5, 9_000)
 
@@ -81,15 +81,15 @@ def test_limits_of_messages_are_those_of_the_settings(broker: EmbeddedBroker, cl
     many = message("limits")
     for name in ("a", "b", "c"):
         many.user_properties[name] = "v"
-    later = message("limits", kind=MessageType.DELAY, deliver_ms=broker.clock.now_ms() + HOUR_MS + 60_000)
-    grouped = message("limits", kind=MessageType.FIFO, message_group="g" * 8)
+    later = message("limits", kind=GrpcMessageType.DELAY, deliver_ms=broker.clock.now_ms() + HOUR_MS + 60_000)
+    grouped = message("limits", kind=GrpcMessageType.FIFO, message_group="g" * 8)
     refused = [client.send(one).status.code for one in (large, many, later, grouped)]
     assert refused == [
         *[Code.MESSAGE_PROPERTIES_TOO_LARGE] * 2,
         Code.ILLEGAL_DELIVERY_TIME,
         Code.ILLEGAL_MESSAGE_GROUP,
     ]
-    of_another_type = message("limits", kind=MessageType.FIFO, message_group="g" * 7)
+    of_another_type = message("limits", kind=GrpcMessageType.FIFO, message_group="g" * 7)
     assert client.send(of_another_type).status.code == Code.OK
     assert client.send(message("limits", b"")).status.code == Code.INTERNAL_SERVER_ERROR  # the broker refuses it
     with pytest.raises(grpc.RpcError) as error:

@@ -59,7 +59,7 @@ def credentials(address: str) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(ssl.get_server_certificate((host, int(port))).encode())
 
 
-def test_both_are_answered_on_one_port(broker: EmbeddedBroker, both: Proxy) -> None:
+def test_plain_text_and_tls_share_a_port(broker: EmbeddedBroker, both: Proxy) -> None:
     topic = f"t-{uuid4().hex[:12]}"
     broker.create_topic(topic)
     with (
@@ -140,7 +140,7 @@ def test_a_port_that_is_in_use_leaves_nothing(broker: EmbeddedBroker, monkeypatc
         assert not list(Path(temporary).iterdir())
 
 
-def test_a_connection_whose_client_is_not_known_is_not_one_of_this_host() -> None:
+def test_address_of_unknown_connection_is_not_loopback() -> None:
     """An address of loopback may need no signature (globalWhiteRemoteAddresses)."""
     assert address_of("unix:/run/a/7", {8: "10.0.0.1:99"}.get) == "0.0.0.0:0"
     assert address_of("unix:/run/a/8", {8: "10.0.0.1:99"}.get) == "10.0.0.1:99"

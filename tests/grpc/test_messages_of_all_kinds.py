@@ -10,7 +10,7 @@ import pytest
 
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
-from gantrymq.grpc.protocol.codes import Code, MessageType, TransactionResolution
+from gantrymq.grpc.protocol.codes import Code, GrpcMessageType, TransactionResolution
 from grpc_client import GrpcClient, message
 
 HOUR_MS = 3_600_000
@@ -57,7 +57,7 @@ def test_a_message_arrives_as_it_was_sent(broker: EmbeddedBroker, client: GrpcCl
     assert (code, text, received.body) == (Code.OK, "OK", b"paid")
     assert (system.tag, list(system.keys), dict(received.user_properties)) == ("card", ["a", "b"], {"colour": "red"})
     assert (system.message_id, system.delivery_attempt) == (sent.system_properties.message_id, 1)
-    assert system.message_type == MessageType.NORMAL
+    assert system.message_type == GrpcMessageType.NORMAL
     acked = client.ack("kinds", topic, received)
     assert (acked.status.code, [entry.status.code for entry in acked.entries]) == (Code.OK, [Code.OK])
     broker.clock.advance(40_000)
@@ -88,7 +88,7 @@ def test_a_message_group_is_consumed_in_order(broker: EmbeddedBroker, client: Gr
     group = f"g-{topic}"
     broker.create_group(group, order=True)
     offsets = [
-        client.send(message(topic, body, MessageType.FIFO, message_group="eu")).entries[0].offset
+        client.send(message(topic, body, GrpcMessageType.FIFO, message_group="eu")).entries[0].offset
         for body in (b"1", b"2", b"3")
     ]
     assert offsets == [0, 1, 2]  # all in one queue
@@ -111,19 +111,19 @@ def _receive(group: str, topic: str) -> Any:
 
 
 def test_the_type_of_a_topic_is_enforced(client: GrpcClient, topic: str) -> None:
-    refused = client.send(message(topic, b"1", MessageType.FIFO, message_group="eu"))
+    refused = client.send(message(topic, b"1", GrpcMessageType.FIFO, message_group="eu"))
     assert refused.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
     expected = "TopicMessageType validate failed, the expected type is NORMAL, but actual type is FIFO"
     assert refused.status.message == expected
 
 
 @of_type("DELAY")
-def test_the_clock_ends_a_delay_and_a_recall_prevents_it(
+def test_delayed_message_is_delivered_when_due_unless_recalled(
     broker: EmbeddedBroker, client: GrpcClient, topic: str
 ) -> None:
     due_ms = broker.clock.now_ms() + HOUR_MS
-    client.send(message(topic, b"in an hour", MessageType.DELAY, deliver_ms=due_ms))
-    recalled = client.send(message(topic, b"never", MessageType.DELAY, deliver_ms=due_ms)).entries[0]
+    client.send(message(topic, b"in an hour", GrpcMessageType.DELAY, deliver_ms=due_ms))
+    recalled = client.send(message(topic, b"never", GrpcMessageType.DELAY, deliver_ms=due_ms)).entries[0]
     request = messages.RecallMessageRequest(recall_handle=recalled.recall_handle)
     request.topic.name = topic
     answer = client.call("RecallMessage", request)
@@ -131,7 +131,7 @@ def test_the_clock_ends_a_delay_and_a_recall_prevents_it(
     client.be_consumer("kinds", topic)
     broker.clock.advance(HOUR_MS + 1_000)
     assert bodies(client.receive("kinds", topic)) == [b"in an hour"]
-    too_late = message(topic, b"x", MessageType.DELAY, deliver_ms=broker.clock.now_ms() + 25 * HOUR_MS)
+    too_late = message(topic, b"x", GrpcMessageType.DELAY, deliver_ms=broker.clock.now_ms() + 25 * HOUR_MS)
     assert client.send(too_late).status.code == Code.ILLEGAL_DELIVERY_TIME
 
 
@@ -141,7 +141,7 @@ def test_transactions_are_committed_rolled_back_and_checked(
 ) -> None:
     client.be_producer(topic)
     paid, cancelled, orphan = (
-        client.send(message(topic, body, MessageType.TRANSACTION, recovery_s=10)).entries[0]
+        client.send(message(topic, body, GrpcMessageType.TRANSACTION, recovery_s=10)).entries[0]
         for body in (b"paid", b"cancelled", b"orphan")
     )
     assert client.end_transaction(topic, paid, TransactionResolution.COMMIT).status.code == Code.OK
@@ -160,13 +160,13 @@ def test_transactions_are_committed_rolled_back_and_checked(
 
 @of_type("PRIORITY")
 def test_a_priority_chooses_the_queue(client: GrpcClient, topic: str) -> None:
-    client.send(message(topic, b"urgent", MessageType.PRIORITY, priority=3))
+    client.send(message(topic, b"urgent", GrpcMessageType.PRIORITY, priority=3))
     client.be_consumer("kinds", topic)
     (received,) = client.receive("kinds", topic)[2]
     assert (received.system_properties.priority, received.system_properties.queue_id) == (3, 3)
 
 
-def test_filters_by_tag_and_by_sql(client: GrpcClient, topic: str) -> None:
+def test_messages_are_filtered_by_tag_and_by_sql(client: GrpcClient, topic: str) -> None:
     client.be_consumer("by-tag", topic)
     for body, tag, price in ((b"1", "a", "5"), (b"2", "b", "10"), (b"3", "c", "20")):
         sent = message(topic, body, tag=tag)
@@ -177,7 +177,7 @@ def test_filters_by_tag_and_by_sql(client: GrpcClient, topic: str) -> None:
     assert client.receive("by-sql", topic, expression="", sql=True)[0] == Code.ILLEGAL_FILTER_EXPRESSION
 
 
-def test_what_is_not_acknowledged_comes_again_and_at_last_is_a_dead_letter(
+def test_unacknowledged_message_is_redelivered_then_dead_letter(
     broker: EmbeddedBroker, client: GrpcClient, topic: str
 ) -> None:
     group = f"g-{topic}"
@@ -196,7 +196,7 @@ def test_what_is_not_acknowledged_comes_again_and_at_last_is_a_dead_letter(
 
 
 @pytest.mark.slow
-def test_a_changed_invisible_time_and_a_forwarded_message(
+def test_invisible_time_changes_and_message_is_forwarded_to_dead_letters(
     broker: EmbeddedBroker, client: GrpcClient, topic: str
 ) -> None:
     group = f"g-{topic}"
@@ -242,7 +242,7 @@ def test_a_dead_letter_whose_receipt_handle_has_expired_is_stored_once(
 @of_type("DELAY")
 def test_a_batch_of_delayed_messages_is_refused(client: GrpcClient, broker: EmbeddedBroker, topic: str) -> None:
     due_ms = broker.clock.now_ms() + HOUR_MS
-    refused = client.send(*(message(topic, b"x", MessageType.DELAY, deliver_ms=due_ms) for _ in range(2)))
+    refused = client.send(*(message(topic, b"x", GrpcMessageType.DELAY, deliver_ms=due_ms) for _ in range(2)))
     expected = Code.BAD_REQUEST, "Delayed messages are not supported for batching"
     assert (refused.status.code, refused.status.message) == expected
 

@@ -16,7 +16,7 @@ from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.proxy import Proxy
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError
 from gantrymq.grpc.protocol import messages
-from gantrymq.grpc.protocol.codes import Code, MessageType, TransactionResolution
+from gantrymq.grpc.protocol.codes import Code, GrpcMessageType, TransactionResolution
 from grpc_client import GrpcClient, message
 
 
@@ -41,7 +41,7 @@ def test_a_message_is_received_in_order_and_acknowledged(broker: EmbeddedBroker,
     broker.create_group(f"g-{topic}", order=True, max_retries=3)
     settings = client.be_consumer(f"g-{topic}", topic)
     assert (settings.subscription.fifo, settings.backoff_policy.max_attempts) == (True, 4)
-    sent = client.send(message(topic, b"1", MessageType.FIFO, message_group="eu"))
+    sent = client.send(message(topic, b"1", GrpcMessageType.FIFO, message_group="eu"))
     assert sent.status.code == Code.OK
     code, _, (received,) = client.receive(f"g-{topic}", topic)
     assert (code, received.body) == (Code.OK, b"1")
@@ -53,7 +53,7 @@ def test_an_undecided_transaction_is_checked(broker: EmbeddedBroker, client: Grp
     topic = f"t-{uuid4().hex[:12]}"
     broker.create_topic(topic, message_type="TRANSACTION")
     client.be_producer(topic)
-    entry = client.send(message(topic, b"orphan", MessageType.TRANSACTION, recovery_s=10)).entries[0]
+    entry = client.send(message(topic, b"orphan", GrpcMessageType.TRANSACTION, recovery_s=10)).entries[0]
     broker.clock.advance(60_000)
     check = client.next_command().recover_orphaned_transaction_command
     assert (check.transaction_id, check.message.body) == (entry.transaction_id, b"orphan")
@@ -61,7 +61,7 @@ def test_an_undecided_transaction_is_checked(broker: EmbeddedBroker, client: Grp
     broker.wait_for_messages(topic, 1)
 
 
-def test_a_producer_that_has_left_is_unregistered(broker: EmbeddedBroker, address: str) -> None:
+def test_closed_producer_is_unregistered(broker: EmbeddedBroker, address: str) -> None:
     """A broker closes the connection of a producer that sends no more heartbeats, and all clients share it."""
     topic = f"t-{uuid4().hex[:12]}"
     broker.create_topic(topic, message_type="TRANSACTION")
@@ -81,7 +81,7 @@ def has_producers(admin: AdminClient, topic: str) -> bool:
         return False
 
 
-def test_an_unknown_topic_and_the_broker_of_a_forged_handle(client: GrpcClient) -> None:
+def test_unknown_topic_and_handle_of_unknown_broker_are_refused(client: GrpcClient) -> None:
     request = messages.QueryRouteRequest()
     request.topic.name = "nowhere"
     assert client.call("QueryRoute", request).status.code == Code.TOPIC_NOT_FOUND

@@ -94,7 +94,7 @@ def test_a_message_that_cannot_be_renewed_does_not_stop_the_clock(
 
 
 @pytest.mark.slow
-def test_a_client_that_leaves_gives_its_messages_back(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+def test_messages_of_unregistered_client_become_visible(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     client.be_consumer("left", topic, kind=ClientType.PUSH_CONSUMER)
     client.send(message(topic, b"unfinished"))
     assert len(client.receive("left", topic, auto_renew=True)[2]) == 1
@@ -147,7 +147,7 @@ def test_a_client_whose_membership_had_expired_leaves_its_group(
     broker: EmbeddedBroker, client: GrpcClient, topic: str
 ) -> None:
     client.be_consumer("expired", topic)
-    consumers = broker._life.pair.broker.consumers
+    consumers = broker._life.pair.broker.sessions.consumers
     on_the_loop(broker, lambda: consumers.expire(1 << 60, 120_000, 1 << 60))
     assert consumers.group("expired") is None
     heartbeat = messages.HeartbeatRequest(client_type=ClientType.SIMPLE_CONSUMER)
@@ -160,20 +160,20 @@ def test_a_client_whose_membership_had_expired_leaves_its_group(
     assert consumers.group("expired") is None
 
 
-def test_a_silent_client_is_forgotten(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+def test_silent_client_is_removed(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     client.be_producer(topic)
     server = broker._life.pair._front
     known = server._clients.find(client.client_id)
-    assert broker._life.pair.broker.producers.groups[topic]
+    assert broker._life.pair.broker.sessions.producers.groups[topic]
     known.heard_ms -= 121_000
     on_the_loop(broker, server._clients.expire)
     assert server._clients.find(client.client_id) is None
-    assert topic not in broker._life.pair.broker.producers.groups
+    assert topic not in broker._life.pair.broker.sessions.producers.groups
     with pytest.raises(StopIteration):
         client.next_command()  # its stream has ended
 
 
-def test_the_broker_asks_a_client_to_verify_a_message_and_for_its_threads(
+def test_verify_and_thread_requests_of_broker_reach_client(
     broker: EmbeddedBroker, client: GrpcClient, topic: str
 ) -> None:
     client.be_consumer("asked", topic)

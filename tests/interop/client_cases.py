@@ -16,7 +16,7 @@ RECORDED = Path(__file__).with_name("java_client_facts.json")
 # Delays of a second or two, so that a retry and a delayed message come while a test waits; no refusal by a broker that
 # is merely starting on a busy machine; and timers, without which the real broker cannot delete a topic.
 SETTINGS: dict[str, Setting] = {
-    "messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16),
+    "messageDelayLevel": "1s 6s " + " ".join(["1s"] * 16),
     "waitTimeMillsInSendQueue": 10_000,
     "osPageCacheBusyTimeOutMills": 60_000,
     "timerWheelEnable": True,

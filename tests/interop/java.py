@@ -21,10 +21,8 @@ from pathlib import Path
 from typing import Any
 
 INTEROP = Path(__file__).resolve().parents[2] / "interop"
-TARGET = INTEROP / "target"
-JAR = TARGET / "interop.jar"
-STAMP = TARGET / ".built"  # `make interop` has the same one
-ARCHIVE, CLUSTER_ARCHIVE = TARGET / "classes.jsa", TARGET / "cluster.jsa"
+OLD_RELEASE, NEW_RELEASE = RELEASES = "5.5.0", "5.5.1"
+RELEASE = "GANTRYMQ_ROCKETMQ"  # an environment variable: the release of the real broker, else OLD_RELEASE
 MAIN = "org.gantrymq.interop.Main"
 KILLED = 137  # what `write` with end="kill-while-writing" exits with
 OLDEST_JAVA = 17
@@ -34,6 +32,74 @@ USE_ARCHIVES = "GANTRYMQ_CLASS_ARCHIVES"  # an environment variable, set where t
 
 Line = dict[str, Any]
 Setting = str | int | float | bool
+
+
+def release() -> str:
+    """The release of RocketMQ that a call runs unless it names one."""
+    named = os.environ.get(RELEASE, OLD_RELEASE)
+    if named not in RELEASES:
+        raise JavaError(f"{RELEASE} is {named}; known are {' and '.join(RELEASES)}")
+    return named
+
+
+# What the new release writes where the old one wrote something else of the same meaning.
+_WORDS_OF_NEW_RELEASE = {
+    "V5_5_1": "V5_5_0",
+    "v5_5_1": "v5_5_0",
+    "JAVA 515": "JAVA 513",
+    "docs/faq/": "docs/bestPractice/06FAQ",
+}
+
+
+def as_by_old_release(text: str) -> str:
+    """``text`` with the version and the link to the questions that OLD_RELEASE writes."""
+    for new, old in _WORDS_OF_NEW_RELEASE.items():
+        text = text.replace(new, old)
+    return text
+
+
+@dataclass(frozen=True)
+class Build:
+    """interop/ built with one release of RocketMQ's store and broker: its directory and the files there."""
+
+    release: str
+
+    @property
+    def target(self) -> Path:
+        """The directory; `make interop` makes the same ones."""
+        return INTEROP / ("target" if self.release == OLD_RELEASE else f"target-{self.release}")
+
+    @property
+    def jar(self) -> Path:
+        """The program. The jars that it needs are in lib/ beside it."""
+        return self.target / "interop.jar"
+
+    @property
+    def stamp(self) -> Path:
+        """A file as old as the build; `make interop` has the same one."""
+        return self.target / ".built"
+
+    def archive(self, command: str) -> Path:
+        """What the JVM made of the classes that a command loads."""
+        return self.target / ("cluster.jsa" if command == "cluster" else "classes.jsa")
+
+    def is_current(self) -> bool:
+        """Whether it is there, and not older than its sources."""
+        if not (self.stamp.exists() and self.jar.exists() and (self.target / "lib").is_dir()):
+            return False
+        sources = [INTEROP / "pom.xml", *(path for path in (INTEROP / "src").rglob("*") if path.is_file())]
+        return self.stamp.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
+
+    def make(self) -> None:
+        """Build it if it is not current."""
+        self.target.mkdir(exist_ok=True)
+        with (self.target / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self.is_current():
+                words = ["mvn", "--batch-mode", "--quiet", "--file", str(INTEROP / "pom.xml")]
+                words += [f"-Dbroker.version={self.release}", f"-Dinterop.target={self.target.name}", "package"]
+                _checked(words, timeout=1200)
+                self.stamp.touch()
 
 
 class JavaError(RuntimeError):
@@ -48,7 +114,7 @@ def java_available() -> str | None:
     version = _java_version(java)
     if version < OLDEST_JAVA:
         return f"{java} is version {version}; {OLDEST_JAVA} or newer is needed"
-    if not _is_built():
+    if not Build(release()).is_current():
         if shutil.which("mvn") is None:
             return "no mvn on this machine, and interop/ is not built"
         if not Path(java).with_name("javac").exists() and shutil.which("javac") is None:
@@ -62,14 +128,10 @@ def java_required() -> bool:
 
 
 def build_jar() -> Path:
-    """interop.jar, with its lib/ beside it; built first if it is not there or older than its sources."""
-    TARGET.mkdir(exist_ok=True)
-    with (TARGET / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_built():
-            _checked(["mvn", "--batch-mode", "--quiet", "--file", str(INTEROP / "pom.xml"), "package"], timeout=1200)
-            STAMP.touch()
-    return JAR
+    """interop.jar of this run's release, with its lib/ beside it; built first if it is not current."""
+    build = Build(release())
+    build.make()
+    return build.jar
 
 
 def use_class_archives() -> None:
@@ -78,22 +140,24 @@ def use_class_archives() -> None:
     Made after each build, by the JVM with the options of JVM_OPTIONS: one archive of a cluster, one for all else. A JVM
     that makes none goes without.
     """
-    jar = build_jar()
-    with (TARGET / ".archive-lock").open("w") as lock:
+    build = Build(release())
+    build.make()
+    with (build.target / ".archive-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _archive(ARCHIVE, jar, "write", "--count", "100")
-        _archive(CLUSTER_ARCHIVE, jar, "cluster")
+        _archive(build, "write", "--count", "100")
+        _archive(build, "cluster")
     os.environ[USE_ARCHIVES] = "1"
 
 
-def _archive(archive: Path, jar: Path, command: str, *arguments: str) -> None:
+def _archive(build: Build, command: str, *arguments: str) -> None:
     """Make the archive of the classes that a command loads, unless it is newer than the jar."""
-    if archive.exists() and archive.stat().st_mtime >= jar.stat().st_mtime:
+    archive = build.archive(command)
+    if archive.exists() and archive.stat().st_mtime >= build.jar.stat().st_mtime:
         return
     archive.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(dir=TARGET) as folder:
+    with tempfile.TemporaryDirectory(dir=build.target) as folder:
         fresh = Path(folder) / archive.name
-        words = java_words(command, f"-XX:ArchiveClassesAtExit={fresh}")
+        words = java_words(command, f"-XX:ArchiveClassesAtExit={fresh}", of=build.release)
         _checked([*words, "--store", f"{folder}/store", *arguments], timeout=600)
         if fresh.exists():
             fresh.replace(archive)
@@ -107,6 +171,7 @@ def run_java(
     exit_codes: tuple[int, ...] = (0,),
     timeout: float = 600,
     cwd: Path | None = None,
+    of: str | None = None,
     **options: Setting | Path | None,
 ) -> list[Line]:
     """Run one command of interop/ on a store directory and return the JSON lines it printed.
@@ -114,8 +179,9 @@ def run_java(
     `store` is None for a command that needs none. `settings` are RocketMQ's keys (`--set key=value`). An
     option `ack_file=path` becomes `--ack-file path`, `halt=True` becomes `--halt`; one that is None or False is left
     out. An exit code not in `exit_codes` is a JavaError. `cwd` is for a command that leaves files where it runs.
+    `of` is a release of RocketMQ; None is this run's.
     """
-    words = java_words(command)
+    words = java_words(command, of=of)
     words += [] if store is None else ["--store", str(store)]
     for key, value in (settings or {}).items():
         words += ["--set", f"{key}={setting_text(value)}"]
@@ -144,9 +210,10 @@ class JavaStore:
 
     path: Path
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    of: str | None = None  # a release of RocketMQ; None is this run's
 
     def run(self, command: str, *arguments: str, **options: Any) -> list[Line]:
-        return run_java(command, self.path, *arguments, settings=self.settings, **options)
+        return run_java(command, self.path, *arguments, settings=self.settings, of=self.of, **options)
 
     def dump(self, *, halt: bool = False) -> list[Line]:
         """What RocketMQ recovers and reads, in the shape of `gantrymq store dump --json`.
@@ -157,7 +224,7 @@ class JavaStore:
 
     def log(self) -> list[Line]:
         """The physical records, in the shape of `gantrymq store log --json`; opens no store and changes nothing."""
-        return run_java("log", self.path)
+        return run_java("log", self.path, of=self.of)
 
     def query(
         self, pairs: Iterable[tuple[str, str]], *, halt: bool = False, **options: Any
@@ -241,14 +308,18 @@ def answers(lines: Iterable[Line]) -> dict[tuple[str, str], list[int]]:
     return {(line["topic"], line["key"]): line["phyOffsets"] for line in lines}
 
 
-def java_words(command: str, *options: str) -> list[str]:
-    """The start of a command line of interop/; ``options`` are the JVM's. Builds it first if it must."""
-    jar = build_jar()
+def java_words(command: str, *options: str, of: str | None = None) -> list[str]:
+    """The start of a command line of interop/; ``options`` are the JVM's. Builds it first if it must.
+
+    ``of`` is a release of RocketMQ; None is this run's.
+    """
+    build = Build(of or release())
+    build.make()
     options += tuple(os.environ.get(JVM_OPTIONS, "").split())
-    archive = CLUSTER_ARCHIVE if command == "cluster" else ARCHIVE
+    archive = build.archive(command)
     if os.environ.get(USE_ARCHIVES) == "1" and archive.exists():
         options += (f"-XX:SharedArchiveFile={archive}",)
-    return [java_program(), *options, "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, command]
+    return [java_program(), *options, "-cp", f"{build.jar}:{build.target}/lib/*", MAIN, command]
 
 
 def java_program() -> str:
@@ -270,13 +341,6 @@ def _java_version(java: str) -> int:
     said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(version.group(1)) if version else 0
-
-
-def _is_built() -> bool:
-    if not (STAMP.exists() and JAR.exists() and (TARGET / "lib").is_dir()):
-        return False
-    sources = [INTEROP / "pom.xml", *(path for path in (INTEROP / "src").rglob("*") if path.is_file())]
-    return STAMP.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
 
 
 def setting_text(value: Setting | Path) -> str:

@@ -68,7 +68,7 @@ class JavaCluster:
 
     ``settings`` are keys of the broker and its store, ``auth`` those of RocketMQ's AuthConfig. ``namesrv``, an address,
     registers the broker there and starts no name server; ``broker=False`` starts no broker. ``namesrv_port`` is for who
-    must know it before.
+    must know it before. ``of`` is a release of RocketMQ; None is this run's.
     """
 
     def __init__(
@@ -80,9 +80,10 @@ class JavaCluster:
         namesrv: str | None = None,
         broker: bool = True,
         namesrv_port: int = 0,
+        of: str | None = None,
     ) -> None:
         self._settings, self._auth = FOR_TESTS | SPARING | dict(settings or {}), dict(auth or {})
-        self.store, self._external, self._has_broker = store, namesrv, broker
+        self.store, self._external, self._has_broker, self._release = store, namesrv, broker, of
         self._process: subprocess.Popen[str] | None = None
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (it lives as long as this)
         self._home = tempfile.TemporaryDirectory(prefix="gantrymq-cluster-", ignore_cleanup_errors=True)
@@ -103,7 +104,8 @@ class JavaCluster:
     def start(self) -> None:
         """Start, on the ports of the last time if there was one, and wait until the broker's route answers."""
         memory = ("-Xmx512m", "-XX:MaxDirectMemorySize=512m")
-        words = java_words("cluster", *memory, f"-Djava.io.tmpdir={self._home.name}") + self._words()
+        words = java_words("cluster", *memory, f"-Djava.io.tmpdir={self._home.name}", of=self._release)
+        words += self._words()
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )

@@ -25,7 +25,7 @@ from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.client import RemotingClient
 
-from .java import Setting
+from .java import Setting, as_by_old_release
 
 TIMEOUT_MS = 20_000
 MAX_DELAY_S = 259_200
@@ -146,7 +146,7 @@ def normal(answer: RemotingCommand) -> Answer:
         fields["ids"] = str(len(answer.ext_fields["msgId"].split(",")))
     if "recallHandle" in answer.ext_fields:
         fields["handle"] = str(decode_recall_handle(answer.ext_fields["recallHandle"])._replace(timestamp=""))
-    remark = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", answer.remark or "")
+    remark = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", as_by_old_release(answer.remark or ""))
     if re.match(r"java\.|RemotingCommandError|not set any response code", remark):
         remark = ""
     return answer.code, remark, fields if answer.code == ResponseCode.SUCCESS else {}

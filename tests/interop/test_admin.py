@@ -52,7 +52,9 @@ def eventually(ask: Callable[[], T], what: str) -> T:
     raise AssertionError(f"it did not come: {what}")
 
 
-def test_topics(cluster: JavaCluster, admin: AdminClient, producer: Producer) -> None:
+def test_topic_is_created_changed_and_deleted_at_real_broker(
+    cluster: JavaCluster, admin: AdminClient, producer: Producer
+) -> None:
     admin.create_topic("AdminTopic", read_queue_nums=3, write_queue_nums=2, attributes={"+message.type": "NORMAL"})
     route = eventually(lambda: admin.topic_route("AdminTopic"), "the route")
     assert [(one.read_queue_nums, one.write_queue_nums, one.perm) for one in route.queue_datas] == [(3, 2, 6)]
@@ -74,7 +76,7 @@ def test_topics(cluster: JavaCluster, admin: AdminClient, producer: Producer) ->
         admin.create_topic("T", cluster="Nowhere")
 
 
-def test_groups(cluster: JavaCluster, admin: AdminClient) -> None:
+def test_group_is_created_changed_and_deleted_at_real_broker(cluster: JavaCluster, admin: AdminClient) -> None:
     admin.create_subscription_group("admin-group", SubscriptionGroupConfig(retry_max_times=3))
     assert admin.subscription_group_config("admin-group", cluster.broker).retry_max_times == 3
     assert "admin-group" in admin.subscription_groups(cluster.broker)
@@ -82,7 +84,9 @@ def test_groups(cluster: JavaCluster, admin: AdminClient) -> None:
     assert "admin-group" not in admin.subscription_groups(cluster.broker)
 
 
-def test_a_consumer_is_looked_at_and_moved(cluster: JavaCluster, admin: AdminClient, producer: Producer) -> None:
+def test_consumer_progress_is_read_and_reset_at_real_broker(
+    cluster: JavaCluster, admin: AdminClient, producer: Producer
+) -> None:
     seen: list[bytes] = []
 
     def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
@@ -129,7 +133,7 @@ def test_a_consumer_is_looked_at_and_moved(cluster: JavaCluster, admin: AdminCli
     assert producing.language == "PYTHON"
 
 
-def test_messages_are_found(cluster: JavaCluster, admin: AdminClient, producer: Producer) -> None:
+def test_messages_are_found_at_real_broker(cluster: JavaCluster, admin: AdminClient, producer: Producer) -> None:
     sent = producer.send(Message("AdminFound", b"found " * 2000, keys=("order-1", "both")))
     other = producer.send(Message("AdminFound", b"other", keys=("both",)))
     eventually(lambda: len(admin.query_message("AdminFound", "both")) == 2, "the index of both")
@@ -144,7 +148,7 @@ def test_messages_are_found(cluster: JavaCluster, admin: AdminClient, producer: 
         admin.view_message("AdminFound", "0" * 32)
 
 
-def test_servers(cluster: JavaCluster, admin: AdminClient) -> None:
+def test_settings_of_real_servers_are_read_and_changed(cluster: JavaCluster, admin: AdminClient) -> None:
     info = admin.cluster_info()
     assert info.cluster_addr_table == {"DefaultCluster": ["broker-a"]}
     assert int(admin.broker_runtime_info(cluster.broker)["bootTimestamp"]) > 0

@@ -85,7 +85,7 @@ def test_a_file_of_java_is_saved_with_the_same_bytes(written: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_each_broker_goes_on_with_the_store_of_the_other(tmp_path: Path) -> None:
+def test_each_broker_starts_with_config_files_of_the_other(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with JavaCluster(store, SETTINGS) as cluster:
         play_all(cluster, [*CASES, "delay-level"])

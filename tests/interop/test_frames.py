@@ -37,7 +37,7 @@ def command(rng: random.Random, form: int) -> RemotingCommand:
     )
 
 
-def test_both_sides_read_each_other(rng: random.Random, tmp_path: Path) -> None:
+def test_each_side_reads_frames_of_other(rng: random.Random, tmp_path: Path) -> None:
     sent = [command(rng, form) for form in SerializeType for _ in range(200)]
     file = tmp_path / "frames"
     file.write_text("".join(encode_command(one).hex() + "\n" for one in sent))

@@ -1,8 +1,9 @@
 """A store changes hands after a SIGKILL while every kind of message waits in it.
 
 The real client prepares delays, timers, transactions, retries and pops at one broker. The broker is killed, and the
-other implementation takes the store. Every delivery is compared with the time at which it was due, and every repeated
-one with the time of a kill: only what was delivered since the last save of the progress may be repeated.
+other implementation takes the store after a preflight. Every delivery is compared with the time at which it was due,
+and every repeated one with the time of a kill: only what was delivered since the last save of the progress may be
+repeated.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,15 @@ from typing import Any
 import pytest
 
 from gantrymq import PullClient
+from gantrymq.config.guards import Level
+from gantrymq.config.properties import read_settings
 from gantrymq.errors import MQClientError, RemotingError
 from gantrymq.model.message import StoredMessage
 from gantrymq.model.receipt_handle import parse_receipt_handle
+from gantrymq.tools.preflight import Direction, Preflight, preflight
 
-from .java import Line, Setting, run_java
-from .java_cluster import JavaCluster
+from .java import Line, Setting, run_java, setting_text
+from .java_cluster import FOR_TESTS, JavaCluster
 from .our_broker import OurBroker
 from .test_pops import JavaPops, Popped, address_of
 from .test_pull_client import everything
@@ -190,6 +195,25 @@ def kill(broker: Any) -> Kill:
     return Kill(before_ms, now_ms())
 
 
+def check_preflight(store: Path, taking: str) -> Preflight:
+    """The way to the next broker is free, and the examination changes no file."""
+    direction = Direction.BACK if taking == "java" else Direction.HERE
+    settings = {key: setting_text(value) for key, value in (FOR_TESTS | SETTINGS).items()}
+    before = files_of(store)
+    found = preflight(store, read_settings(settings), direction)
+    assert files_of(store) == before
+    assert [reason.text for reason in found.reasons if reason.level is Level.REFUSED] == []
+    assert found.moves
+    assert not found.last_exit_ok
+    return found
+
+
+def files_of(store: Path) -> dict[Path, tuple[int, str]]:
+    """The time of change and the hash of each file."""
+    files = [path for path in sorted(store.rglob("*")) if path.is_file()]
+    return {path: (path.stat().st_mtime_ns, sha256(path.read_bytes()).hexdigest()) for path in files}
+
+
 def check_timed(found: list[StoredMessage]) -> None:
     due_in_ms = {(line["topic"], line["body"]): delay_of(line) for line in timed_messages()}
     for message in found:
@@ -266,11 +290,15 @@ def test_a_killed_brokers_store_loses_nothing_in_other_hands(tmp_path: Path, han
             prepared = prepare(tmp_path, cluster, client)
             time.sleep(2)  # the offsets of the pops are saved
             kills.append(kill(broker))
-        for passing in hands[1:-1]:
+        pending = check_preflight(store, hands[1]).pending
+        assert pending is not None
+        assert min(pending.values()) > 0, pending
+        for following, passing in enumerate(hands[1:-1], 2):
             began_ms = now_ms()
             with BROKERS[passing](store, SETTINGS, namesrv=cluster.namesrv) as broker:
                 check_passing(cluster.namesrv, prepared, began_ms)
                 kills.append(kill(broker))
+            check_preflight(store, hands[following])
         with (
             BROKERS[hands[-1]](store, CHECKING, namesrv=cluster.namesrv) as broker,
             JavaProducer(tmp_path, cluster.namesrv) as producer,

@@ -50,7 +50,7 @@ def test_a_given_clock_makes_equal_stores(tmp_path: Path) -> None:
     assert indexes[0] == indexes[1]
 
 
-def test_at_is_the_first_offset_of_the_time(tmp_path: Path) -> None:
+def test_at_returns_first_offset_of_time(tmp_path: Path) -> None:
     store = JavaStore(tmp_path / "store", SMALL)
     store.write(2000, profile="plain", store_time=1760000000000, store_time_step=1, end="halt")
     times = defaultdict(list)
@@ -90,7 +90,7 @@ def test_ingest_answers_every_line(tmp_path: Path) -> None:
     assert later["properties"] == {"DELAY": "3", "REAL_TOPIC": "flights", "REAL_QID": "3"}
 
 
-def test_a_store_that_does_not_load_is_said(tmp_path: Path) -> None:
+def test_store_that_fails_to_load_is_reported(tmp_path: Path) -> None:
     store = JavaStore(tmp_path / "store", SMALL)
     store.write(10, end="halt")
     assert JavaStore(store.path).dump() == [{"kind": "store", "loaded": False}]

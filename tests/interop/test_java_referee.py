@@ -56,7 +56,7 @@ def test_log_is_what_the_files_hold(golden: Golden) -> None:
     assert golden.look.log == golden.lines("commitlog.jsonl")
 
 
-def test_all_files_are_read_back_when_asked(tmp_path: Path) -> None:
+def test_all_files_are_read_back_on_request(tmp_path: Path) -> None:
     directory = unpack("lost-queues-many-files", tmp_path)
     expected = [json.loads(line) for line in (directory / "expected-all.jsonl").read_text().splitlines()]
     assert java(directory, commitLogRecoverMaxNum=1000).dump(halt=True) == expected

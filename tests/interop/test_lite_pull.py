@@ -55,7 +55,9 @@ def queues_of(consumer: LitePullConsumer, topic: str) -> list[MessageQueue]:
             time.sleep(0.1)
 
 
-def test_two_share_a_topic_and_offsets_hold(cluster: JavaCluster, producer: Producer) -> None:
+def test_two_lite_pull_members_share_topic_and_offsets_survive_restart(
+    cluster: JavaCluster, producer: Producer
+) -> None:
     bodies = send(producer, "LiteShared", 40, tags="A")
     send(producer, "LiteShared", 4, tags="B")
     settings = FIRST | {"consumer_group": "lite-shared"}
@@ -138,7 +140,9 @@ def test_a_poll_commits_the_messages_of_earlier_polls(cluster: JavaCluster, prod
         assert set(polled_bodies(consumer, 2)) == set(more)
 
 
-def test_broadcasting_and_a_listener_of_queues(cluster: JavaCluster, producer: Producer, tmp_path: Any) -> None:
+def test_broadcasting_and_queue_listener_work_at_real_broker(
+    cluster: JavaCluster, producer: Producer, tmp_path: Any
+) -> None:
     bodies = send(producer, "LiteToAll", 8)
     settings = FIRST | {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": tmp_path}
     told: list[int] = []
@@ -156,7 +160,7 @@ def test_broadcasting_and_a_listener_of_queues(cluster: JavaCluster, producer: P
         assert consumer.poll(500) == []
 
 
-def test_it_is_started_and_closed_once(cluster: JavaCluster) -> None:
+def test_lite_pull_consumer_starts_and_closes_once(cluster: JavaCluster) -> None:
     consumer = LitePullConsumer(cluster.namesrv, consumer_group="lite-once")
     with pytest.raises(MQClientError, match="not running"):
         consumer.poll()

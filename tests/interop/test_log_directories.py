@@ -18,7 +18,7 @@ def file_numbers(directory: Path) -> list[int]:
     return [int(path.name) // SMALL.mapped_file_size_commit_log for path in sorted(directory.iterdir())]
 
 
-def test_each_puts_the_next_file_where_the_other_would(tmp_path: Path) -> None:
+def test_next_log_file_is_created_in_same_directory_by_both(tmp_path: Path) -> None:
     directories = f"{tmp_path / 'b'},{tmp_path / 'a'}"
     config = replace(SMALL, store_path_commit_log=directories)
     java = JavaStore(tmp_path / "store", {**SMALL_KEYS, "storePathCommitLog": directories})

@@ -143,7 +143,7 @@ def test_a_scrape_is_that_of_the_real_broker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_series_are_those_of_the_real_broker(tmp_path: Path) -> None:
+def test_metric_series_equal_those_of_real_broker(tmp_path: Path) -> None:
     with brokers(tmp_path) as both:
         scrapes = []
         for number, (namesrv, at) in enumerate(both):

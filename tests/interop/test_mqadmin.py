@@ -12,7 +12,7 @@ import pytest
 from gantrymq import ConsumeFromWhere, EmbeddedBroker, Message, Producer, PushConsumer
 
 from .client_cases import SETTINGS
-from .java import run_java
+from .java import as_by_old_release, run_java
 from .java_cluster import JavaCluster
 
 LINES = Path(__file__).with_name("mqadmin_lines.txt").read_text().splitlines()
@@ -50,7 +50,7 @@ NOISE = re.compile(r"\d\d:\d\d:\d\d\.\d{3} |\tat |\t\.\.\. \d+ more|.*(Distribut
 
 def plain(command: str, printed: str) -> list[str]:
     """The lines, without what differs from run to run, sorted: tables come in the order of a hash."""
-    lines = [line for line in printed.splitlines() if line.strip() and not NOISE.match(line)]
+    lines = [line for line in as_by_old_release(printed).splitlines() if line.strip() and not NOISE.match(line)]
     for pattern, name in [*HIDDEN, *([(r"\d+", "N")] if command.split(maxsplit=1)[0] in COUNTED else [])]:
         lines = [re.sub(pattern, name, line) for line in lines]
     return sorted(line.strip() for line in lines if not any(word in line for word in TIMERS))

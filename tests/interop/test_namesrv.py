@@ -145,7 +145,7 @@ def both(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]
 # One after the other: the first ask for what the broker registered, the last change it.
 
 
-def test_both_answer_alike_about_the_real_broker(both: Both) -> None:
+def test_name_servers_answer_alike_about_real_broker(both: Both) -> None:
     route = both.same(GetRouteInfoRequestHeader(topic="TBW102"))
     assert route["body"]["brokerDatas"][0]["brokerAddrs"] == {"0": both.cluster.broker}
     assert both.same(GetRouteInfoRequestHeader(topic="TBW102"), version=OLD)["bare keys"]
@@ -171,7 +171,7 @@ def test_both_answer_alike_about_the_real_broker(both: Both) -> None:
     assert "not supported" in both.same(RequestCode.PULL_MESSAGE)["remark"]
 
 
-def test_the_real_client_finds_the_real_broker_through_ours(both: Both) -> None:
+def test_real_client_finds_real_broker_through_our_name_server(both: Both) -> None:
     cases = [name for name in sorted(recorded()) if name.startswith(("route-", "publish-queues"))]
     lines = play(both.ours, cases)
     for name in cases:
@@ -261,14 +261,16 @@ def compare(both: Both, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("acting_master", ["false", "true"])
-def test_whatever_brokers_do_both_know_the_same(both: Both, rng: random.Random, acting_master: str) -> None:
+def test_random_broker_requests_leave_both_name_servers_equal(
+    both: Both, rng: random.Random, acting_master: str
+) -> None:
     both.same(RequestCode.UPDATE_NAMESRV_CONFIG, f"supportActingMaster={acting_master}\n".encode())
     for _ in range(STEPS):
         step(both, rng)
         compare(both, rng)
 
 
-def test_a_wipe_stands_at_ours_when_the_broker_says_other_topics(both: Both) -> None:
+def test_wiped_permission_survives_registration_of_other_topics(both: Both) -> None:
     """The real name server forgets it then, and gives permissions that a topic never had when it is taken back."""
     who = {"broker_name": "wiped", "broker_addr": "10.0.0.7:1", "cluster_name": "W", "broker_id": 0}
 
@@ -317,7 +319,7 @@ def test_our_broker_registers_at_both(both: Both, tmp_path: Path) -> None:
     assert both.same(GetRouteInfoRequestHeader(topic="broker-p"))["code"] == 17
 
 
-def test_a_real_broker_that_is_killed_is_gone_at_once(both: Both) -> None:
+def test_killed_real_broker_is_unregistered_at_once(both: Both) -> None:
     """The last one, for the other name server dies with it: its connection breaks, and nobody waits two minutes."""
     route = GetRouteInfoRequestHeader(topic="TBW102")
     both.loop.run(both.client.invoke(both.ours, request(route, b""), 5_000))

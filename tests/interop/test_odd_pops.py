@@ -639,7 +639,7 @@ def differences(ours: dict[str, Any], theirs: dict[str, Any]) -> Iterable[str]:
 SETTINGS: dict[str, Any] = {"brokerName": "broker-a", "timerWheelEnable": True, "brokerClusterName": "DefaultCluster"}
 
 
-def test_odd_pops_are_answered_as_by_the_real_broker(tmp_path: Path) -> None:
+def test_unusual_pops_are_answered_like_real_broker(tmp_path: Path) -> None:
     with JavaCluster(tmp_path / "java", SETTINGS) as cluster:
         theirs = asyncio.run(compare(cluster.broker))
         with OurBroker(tmp_path / "ours", SETTINGS, namesrv=cluster.namesrv) as broker:

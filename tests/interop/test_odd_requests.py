@@ -33,7 +33,7 @@ def differences(ours: Mapping[str, object], theirs: Mapping[str, object]) -> dic
     return {name: (ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)}
 
 
-def test_odd_requests_have_the_results_of_the_real_broker(tmp_path: Path) -> None:
+def test_unusual_requests_are_answered_like_real_broker(tmp_path: Path) -> None:
     with JavaCluster(tmp_path / "theirs", SETTINGS) as cluster:
         theirs = asyncio.run(play(cluster.broker))
         with OurBroker(tmp_path / "ours", SETTINGS, namesrv=cluster.namesrv) as broker:

@@ -97,7 +97,7 @@ async def answers(address: str) -> dict[str, tuple[int, str, str | None, str | N
 
 
 @pytest.mark.slow
-def test_odd_sends_are_answered_and_kept_as_by_the_real_broker(cluster: JavaCluster, tmp_path: Path) -> None:
+def test_unusual_sends_are_answered_and_stored_like_real_broker(cluster: JavaCluster, tmp_path: Path) -> None:
     theirs = asyncio.run(answers(cluster.broker))
     with OurBroker(
         tmp_path / "store", {"brokerName": "broker-odd", "timerWheelEnable": False}, namesrv=cluster.namesrv

@@ -60,7 +60,7 @@ def test_messages_that_java_acknowledged_are_in_the_store(tmp_path: Path, seed: 
             assert reader.query_offsets(topic, key) == theirs, (topic, key)
 
 
-def test_both_go_on_where_the_other_stopped(tmp_path: Path, rng: random.Random) -> None:
+def test_each_store_continues_where_the_other_stopped(tmp_path: Path, rng: random.Random) -> None:
     """Java and we write in turns into one store, each ending clean, halted or killed; nothing is ever lost."""
     path, said = tmp_path / "store", list[Line]()
     java = JavaStore(path, SMALL_KEYS | {"commitLogRecoverMaxNum": 1000})

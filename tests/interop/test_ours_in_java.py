@@ -94,7 +94,7 @@ def write_everything(path: Path, config: MessageStoreConfig, rng: random.Random,
     assert not store.failures
 
 
-def test_a_store_that_was_closed(tmp_path: Path, rng: random.Random) -> None:
+def test_java_reads_closed_store(tmp_path: Path, rng: random.Random) -> None:
     path = tmp_path / "store"
     write_everything(path, SMALL, rng)
     assert len(list((path / "commitlog").iterdir())) > 20
@@ -114,7 +114,7 @@ def test_a_store_that_was_closed(tmp_path: Path, rng: random.Random) -> None:
     ],
     ids=["IPv6 store host", "property CRC", "SYNC_FLUSH", "extended units"],
 )
-def test_a_store_written_with_other_settings(
+def test_java_reads_store_with_other_settings(
     tmp_path: Path, rng: random.Random, config: MessageStoreConfig, settings: dict[str, Any]
 ) -> None:
     path = tmp_path / "store"
@@ -123,7 +123,7 @@ def test_a_store_written_with_other_settings(
 
 
 @pytest.mark.parametrize("options", [{}, {"threads": 3}, {"batch": 40}], ids=str)
-def test_a_store_whose_writer_was_killed(tmp_path: Path, rng: random.Random, seed: int, options: Line) -> None:
+def test_java_reads_store_of_killed_writer(tmp_path: Path, rng: random.Random, seed: int, options: Line) -> None:
     path = tmp_path / "store"
     acknowledged = kill_while_putting(path, rng.randrange(200, 1500), seed=seed, **options)
     assert (path / "abort").exists()
@@ -186,7 +186,7 @@ def bytes_below(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-def test_a_topic_that_was_deleted_and_recreated(tmp_path: Path) -> None:
+def test_java_reads_recreated_topic(tmp_path: Path) -> None:
     """After a kill both see the new messages alone."""
     path = tmp_path / "store"
     with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:

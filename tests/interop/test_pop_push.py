@@ -28,7 +28,7 @@ COUNT, SECONDS = 60, 90
 
 
 @pytest.mark.parametrize("broker", ["java", "ours"])
-def test_two_members_pop_a_topic_and_failed_messages_come_again(tmp_path: Path, broker: str) -> None:
+def test_two_members_pop_topic_and_failed_messages_are_redelivered(tmp_path: Path, broker: str) -> None:
     lock, got, members = threading.Lock(), list[bytes](), set[str]()
 
     def consumer(namesrv: str, name: str) -> PushConsumer:

@@ -47,7 +47,7 @@ def rows(done: subprocess.CompletedProcess[bytes]) -> list[bytes]:
     return done.stdout.splitlines()
 
 
-def test_batches_come_out_whole_and_where_the_results_say(filtering: JavaCluster) -> None:
+def test_batches_are_consumed_whole_at_reported_offsets(filtering: JavaCluster) -> None:
     results = produce(filtering, "KcatBatches", b"".join(b"%d\n" % number for number in range(3000)))
     lines = [json.loads(line) for line in rows(run(filtering, "consume", "KcatBatches", "-e", "--json"))]
     assert sorted(int(line["body"]) for line in lines) == list(range(3000))
@@ -59,7 +59,7 @@ def test_batches_come_out_whole_and_where_the_results_say(filtering: JavaCluster
         )
 
 
-def test_filters_positions_and_a_group(filtering: JavaCluster) -> None:
+def test_consume_filters_by_tag_position_and_group(filtering: JavaCluster) -> None:
     lines = [
         {"body": f"{number}", "tags": "abc"[number % 3], "keys": [f"k{number}"], "properties": {"n": str(number)}}
         for number in range(60)
@@ -80,7 +80,7 @@ def test_filters_positions_and_a_group(filtering: JavaCluster) -> None:
     assert numbers("-G", "kcat-filtered", "--sql", "n < 5") == [0, 1, 2, 3, 4]
 
 
-def test_compressed_and_delayed(filtering: JavaCluster) -> None:
+def test_compressed_and_delayed_messages_are_consumed(filtering: JavaCluster) -> None:
     body = b"long " * 4000
     for codec in ("zlib", "lz4", "zstd"):
         produce(filtering, "KcatPacked", body + codec.encode(), "-z", codec)

@@ -72,7 +72,7 @@ def test_java_gets_what_we_send(cluster: JavaCluster, form: SerializeType, kind:
     assert len(got) == 50
 
 
-def test_queues_selectors_and_one_way(cluster: JavaCluster) -> None:
+def test_sends_to_queue_by_selector_and_one_way_arrive(cluster: JavaCluster) -> None:
     with Producer(cluster.namesrv) as producer, PullClient(ClientConfig(cluster.namesrv)) as client:
         first = producer.send(Message("Chosen", b"x"))
         assert first.queue.queue_id in range(4)
@@ -102,7 +102,7 @@ def bodies_after(client: PullClient, queue: MessageQueue, body: bytes) -> list[b
     return [one.body for piece in pulled for one in decode_records(piece.records) if one.body == body]
 
 
-def test_many_at_once(cluster: JavaCluster) -> None:
+def test_concurrent_sends_arrive_once(cluster: JavaCluster) -> None:
     async def scenario() -> set[int]:
         async with AsyncProducer(ProducerConfig(cluster.namesrv, send_msg_timeout_ms=20_000)) as producer:
             results = await asyncio.gather(*(producer.send(Message("Many", b"%d" % one)) for one in range(2000)))
@@ -135,7 +135,7 @@ def test_the_broker_knows_its_producers_until_they_leave(cluster: JavaCluster) -
     assert connections() == 0
 
 
-def test_no_name_server_and_no_route(cluster: JavaCluster) -> None:
+def test_missing_name_server_or_route_raises(cluster: JavaCluster) -> None:
     with Producer("127.0.0.1:1") as producer, pytest.raises(Exception, match="no name server answers"):
         producer.send(Message("T", b"x"))
     with (
@@ -146,7 +146,7 @@ def test_no_name_server_and_no_route(cluster: JavaCluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_broker_takes_over(cluster: JavaCluster, tmp_path: Path) -> None:
+def test_second_broker_receives_sends_after_failure_of_first(cluster: JavaCluster, tmp_path: Path) -> None:
     """Of two brokers one is killed: every send ends with an acknowledgement, and all of them are there."""
     settings = {"flushDiskType": "ASYNC_FLUSH"}
     with (
@@ -163,7 +163,7 @@ def test_a_second_broker_takes_over(cluster: JavaCluster, tmp_path: Path) -> Non
         assert {one.queue.broker_name for one in results} == {"one"}
 
 
-def test_signed_requests(tmp_path: Path) -> None:
+def test_signed_requests_are_accepted_by_real_broker(tmp_path: Path) -> None:
     auth = {
         "authenticationEnabled": "true",
         "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
@@ -201,7 +201,7 @@ def test_signed_requests(tmp_path: Path) -> None:
                 producer.send(Message("Signed", b"x"), sent.queue)
 
 
-def test_the_real_broker_takes_a_body_of_just_the_size_that_is_allowed(cluster: JavaCluster) -> None:
+def test_real_broker_accepts_body_of_maximum_size(cluster: JavaCluster) -> None:
     """Compressed, four mebibytes of random would be too many."""
     body = os.urandom(4 << 20)
     with Producer(f"http://{cluster.namesrv}", send_msg_timeout_ms=20_000) as producer:

@@ -101,7 +101,7 @@ def test_pulled_records_are_what_the_kernels_read(cluster: JavaCluster) -> None:
             assert np.array_equal(columns[codes.QUEUE_OFFSET, :count], np.arange(end))
 
 
-def test_offsets_times_and_statuses(cluster: JavaCluster) -> None:
+def test_offsets_and_pull_statuses_equal_those_of_java(cluster: JavaCluster) -> None:
     topic = "Offsets"
     cluster.send([{"topic": topic, "body": str(number), "queueId": 0, "tags": "odd" if number % 2 else "even"}
                   for number in range(50)])  # fmt: skip
@@ -126,7 +126,7 @@ def test_offsets_times_and_statuses(cluster: JavaCluster) -> None:
         assert list(client.read(empty, 0, 10)) == []
 
 
-def test_topics_and_what_is_not_there(cluster: JavaCluster) -> None:
+def test_missing_topic_raises_at_real_broker(cluster: JavaCluster) -> None:
     cluster.send([{"topic": "Listed", "body": "x"}])
     with PullClient(ClientConfig(cluster.namesrv)) as client:
         assert {"Listed", "TBW102"} <= set(client.topics())
@@ -170,7 +170,7 @@ def delete_expired_files() -> Call[int]:
 
 
 @pytest.mark.slow
-def test_a_broker_killed_and_started_again(tmp_path: Path) -> None:
+def test_pull_continues_after_broker_was_killed_and_restarted(tmp_path: Path) -> None:
     settings = {"autoCreateSubscriptionGroup": False, "flushDiskType": "SYNC_FLUSH"}
     with JavaCluster(tmp_path / "store", settings) as own:
         own.send([[{"topic": "Killed", "body": f"{number}"} for number in range(200)] for _ in range(4)])
@@ -190,7 +190,7 @@ def test_a_broker_killed_and_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_retention_behind_the_reader_is_said(tmp_path: Path) -> None:
+def test_pull_below_min_offset_reports_new_start(tmp_path: Path) -> None:
     settings = {"mappedFileSizeCommitLog": 65536, "fileReservedTime": 0, "deleteWhen": "25"}
     with JavaCluster(tmp_path / "store", settings) as own:
         own.send([{"topic": "Short", "body": "x" * 1000, "queueId": 0} for _ in range(300)])

@@ -120,7 +120,7 @@ def send(producer: Sender, topic: str, count: int, **more: Any) -> list[str]:
     return bodies
 
 
-def test_all_that_was_sent_comes_once(cluster: JavaCluster, producer: Sender) -> None:
+def test_each_sent_message_is_delivered_once(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushAll", 200, tags="A", keys=("k1", "k2"))
     inbox = Inbox()
     with consumer(cluster, "push-all", "PushAll", inbox, consume_message_batch_max_size=8):
@@ -134,7 +134,7 @@ def test_all_that_was_sent_comes_once(cluster: JavaCluster, producer: Sender) ->
     assert (inbox.messages[0].tags, inbox.messages[0].keys, inbox.messages[0].topic) == ("A", ["k1", "k2"], "PushAll")
 
 
-def test_tags_are_looked_at_once_more(cluster: JavaCluster, producer: Sender) -> None:
+def test_tag_filter_is_repeated_at_consumer(cluster: JavaCluster, producer: Sender) -> None:
     """``Aa`` and ``BB`` have one hash in Java: the broker gives both, the consumer only what was wanted."""
     for tag in ("Aa", "BB", "C"):
         send(producer, "PushTags", 4, tags=tag)
@@ -145,7 +145,7 @@ def test_tags_are_looked_at_once_more(cluster: JavaCluster, producer: Sender) ->
     assert [message.tags for message in inbox.messages] == ["BB"] * 4
 
 
-def test_two_share_and_one_leaves(cluster: JavaCluster, producer: Sender) -> None:
+def test_two_members_share_queues_and_one_leaves(cluster: JavaCluster, producer: Sender) -> None:
     send(producer, "PushShared", 4)
     first, second = Inbox(), Inbox()
     told: list[frozenset[str]] = []
@@ -218,7 +218,7 @@ class JavaConsumer:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Sender, orderly: bool) -> None:
+def test_our_consumer_shares_group_with_real_one(cluster: JavaCluster, producer: Sender, orderly: bool) -> None:
     topic, group = f"PushMixed-{orderly}", f"push-mixed-{orderly}"
     send(producer, topic, 4)
     inbox = Inbox()
@@ -247,7 +247,7 @@ def test_ours_and_the_real_one_share_a_group(cluster: JavaCluster, producer: Sen
             assert len(set(bodies) & set(inbox.bodies)) == 20
 
 
-def test_retries_and_dead_letters(cluster: JavaCluster, producer: Sender) -> None:
+def test_failed_messages_are_retried_then_dead_letters(cluster: JavaCluster, producer: Sender) -> None:
     """A message that fails comes again under its own topic, and after ``max_reconsume_times`` is a dead letter."""
     bodies = send(producer, "PushRetried", 1, keys=("retried",))
 
@@ -270,7 +270,7 @@ def test_retries_and_dead_letters(cluster: JavaCluster, producer: Sender) -> Non
     assert inbox.at[1] - inbox.at[0] >= 0.9  # level 1
 
 
-def test_of_a_batch_only_what_failed_comes_again(cluster: JavaCluster, producer: Sender) -> None:
+def test_partly_failed_batch_redelivers_only_failed_messages(cluster: JavaCluster, producer: Sender) -> None:
     producer.send_batch([Message("PushPartly", b"%d" % number) for number in range(4)])
 
     def partly(messages: Sequence[ReceivedMessage], context: Any) -> None:
@@ -285,7 +285,7 @@ def test_of_a_batch_only_what_failed_comes_again(cluster: JavaCluster, producer:
     assert sorted(inbox.bodies[4:]) == ["2", "3"]
 
 
-def test_order_holds_through_failures(cluster: JavaCluster, producer: Sender) -> None:
+def test_failed_orderly_message_keeps_order(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushOrderly", 40)
     failed: set[str] = set()
 
@@ -310,7 +310,7 @@ def test_order_holds_through_failures(cluster: JavaCluster, producer: Sender) ->
         assert by_queue[number] == expected
 
 
-def test_an_orderly_queue_goes_on_past_a_dead_letter(cluster: JavaCluster, producer: Sender) -> None:
+def test_orderly_queue_continues_after_dead_letter(cluster: JavaCluster, producer: Sender) -> None:
     for number in range(3):
         producer.send(Message("PushStuck", b"%d" % number), min)
 
@@ -326,7 +326,7 @@ def test_an_orderly_queue_goes_on_past_a_dead_letter(cluster: JavaCluster, produ
     assert inbox.times == [0, 0, 1, 2, 0]
 
 
-def test_offsets_hold_over_a_restart(cluster: JavaCluster, producer: Sender) -> None:
+def test_committed_offsets_survive_restart(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushAgain", 20)
     first, second = Inbox(), Inbox()
     with consumer(cluster, "push-again", "PushAgain", first):
@@ -338,7 +338,7 @@ def test_offsets_hold_over_a_restart(cluster: JavaCluster, producer: Sender) -> 
     assert sorted(second.bodies) == sorted(more)
 
 
-def test_broadcasting_and_its_file_of_offsets(cluster: JavaCluster, producer: Sender, tmp_path: Path) -> None:
+def test_broadcasting_consumer_keeps_offsets_in_file(cluster: JavaCluster, producer: Sender, tmp_path: Path) -> None:
     """Each gets all; the file is RocketMQ's: the real consumer goes on where ours stopped, and ours where it did."""
     send(producer, "PushToAll", 8)
     settings = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": tmp_path}
@@ -417,7 +417,7 @@ def committed(admin: AdminClient, group: str, topic: str) -> list[int]:
         return []
 
 
-def test_a_broker_tells_a_consumer_where_to_go_on(cluster: JavaCluster, producer: Sender) -> None:
+def test_reset_offset_of_broker_moves_running_consumer(cluster: JavaCluster, producer: Sender) -> None:
     """RESET_CONSUMER_CLIENT_OFFSET, as brokers send it that do not move offsets themselves."""
     bodies = send(producer, "PushReset", 8)
     inbox = Inbox()
@@ -434,7 +434,7 @@ def test_a_broker_tells_a_consumer_where_to_go_on(cluster: JavaCluster, producer
     assert sorted(inbox.bodies) == sorted(bodies * 2)
 
 
-def test_a_namespace_is_put_on_and_taken_off(cluster: JavaCluster) -> None:
+def test_namespace_is_added_and_removed_by_consumer(cluster: JavaCluster) -> None:
     def later(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeConcurrentlyStatus | None:
         context.delay_level_when_next_consume = 1
         return None if messages[0].reconsume_times else ConsumeConcurrentlyStatus.RECONSUME_LATER
@@ -469,7 +469,7 @@ def test_a_suspended_consumer_pulls_nothing(cluster: JavaCluster, producer: Send
         eventually(lambda: set(more) <= set(inbox.bodies), "the rest")
 
 
-def test_coroutines_listen_too(cluster: JavaCluster, producer: Sender) -> None:
+def test_coroutine_listener_consumes(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushCoroutine", 20)
 
     async def scenario() -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.store.log.retention import CleanCommitLogService, CleanConsumeQueueService
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService
 from store_cases import SMALL, SMALL_KEYS, dump, open_reader, open_store
 
 from .java import JavaStore
@@ -85,7 +85,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_goes_and_the_same_stays(written: Path, tmp_path: Path, case: str) -> None:
+def test_retention_deletes_same_files_as_java(written: Path, tmp_path: Path, case: str) -> None:
     old, hours, when, reserved, runs, manual = CASES[case]
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for copy in (theirs, ours):

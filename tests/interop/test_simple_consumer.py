@@ -118,7 +118,7 @@ def test_a_message_of_another_tag_is_not_received(cluster: Cluster, producer: Pr
         assert consumer.receive(timeout_ms=3 * HIDDEN_MS) == []  # the others are acknowledged
 
 
-def test_an_sql_filter(cluster: Cluster, producer: Producer) -> None:
+def test_sql_filter_selects_messages(cluster: Cluster, producer: Producer) -> None:
     for number in range(4):
         producer.send(Message("PopSql", b"%d" % number, properties={"n": str(number)}))
     with SimpleConsumer(cluster.namesrv, consumer_group="pop-sql", **FIRST) as consumer:
@@ -129,7 +129,7 @@ def test_an_sql_filter(cluster: Cluster, producer: Producer) -> None:
             consumer.subscribe("PopSql", "n >", "SQL92")
 
 
-def test_two_members_and_two_topics(cluster: Cluster, producer: Producer) -> None:
+def test_two_members_share_two_topics(cluster: Cluster, producer: Producer) -> None:
     bodies = send(producer, "PopOne", 30) + send(producer, "PopTwo", 30)
     with (
         SimpleConsumer(cluster.namesrv, consumer_group="pop-two", **FIRST) as first,
@@ -156,7 +156,7 @@ def test_two_members_and_two_topics(cluster: Cluster, producer: Producer) -> Non
             first.ack(message)
 
 
-def test_a_message_that_fails_again_and_again_goes_to_the_dead_letters(cluster: Cluster, producer: Producer) -> None:
+def test_message_failing_repeatedly_becomes_dead_letter(cluster: Cluster, producer: Producer) -> None:
     [body] = send(producer, "PopDead", 1)
     config = {"consumer_group": "pop-dead", "invisible_duration_ms": HIDDEN_MS, "max_reconsume_times": 1, **FIRST}
     with SimpleConsumer(cluster.namesrv, **config) as consumer:
@@ -205,7 +205,7 @@ def test_in_order_a_queue_is_delivered_one_batch_at_a_time(cluster: Cluster, pro
         assert shown == [(b"3", 0), (b"4", 0)]
 
 
-def test_async_iteration_in_a_namespace(cluster: Cluster) -> None:
+def test_async_iteration_receives_messages_of_namespace(cluster: Cluster) -> None:
     async def run() -> list[bytes]:
         got = []
         config = {"consumer_group": "pop-async", "namespace": "NS1", **FIRST}

@@ -107,7 +107,7 @@ def test_rows_equal_those_of_the_directory(topics: JavaCluster, options: dict[st
     assert bool(found) == (options.get("tags") != "Aa")
 
 
-def test_over_tls(topics: JavaCluster) -> None:
+def test_rows_over_tls_equal_rows_without_it(topics: JavaCluster) -> None:
     """The real servers answer TLS with a certificate that they made themselves; who wants a better one goes away."""
     on = {"tls.enable": "true"}
     assert rows(live(topics, subscribe=ORDERS, **on)) == rows(live(topics, subscribe=ORDERS))
@@ -118,7 +118,7 @@ def test_over_tls(topics: JavaCluster) -> None:
         rows(live(topics, subscribe=ORDERS, **on, **{"tls.client.authServer": "true"}))
 
 
-def test_every_topic(topics: JavaCluster) -> None:
+def test_read_without_topics_returns_every_topic(topics: JavaCluster) -> None:
     found = rows(live(topics))
     assert {ORDERS, OTHERS, f"ns%{INSIDE}", "SCHEDULE_TOPIC_XXXX"} <= {row["topic"] for row in found}
     by_directory = {(row["topic"], row["queue_id"], row["queue_offset"]): row for row in rows(stored(topics))}
@@ -126,7 +126,7 @@ def test_every_topic(topics: JavaCluster) -> None:
         assert row == by_directory[row["topic"], row["queue_id"], row["queue_offset"]]
 
 
-def test_partitions(topics: JavaCluster) -> None:
+def test_partitions_are_limited_by_maxRecordsPerPartition(topics: JavaCluster) -> None:
     for most in (1, 3, 17):
         parts = partitions(live(topics, subscribe=ORDERS, maxRecordsPerPartition=most), "queue_offset")
         assert max(map(len, parts)) <= most
@@ -135,7 +135,7 @@ def test_partitions(topics: JavaCluster) -> None:
     assert len(partitions(live(topics, subscribe=ORDERS), "body")) == 1
 
 
-def test_times(topics: JavaCluster, rng: random.Random) -> None:
+def test_rows_by_time_equal_those_of_directory(topics: JavaCluster, rng: random.Random) -> None:
     known = times(topics)
     by_queue = {str(number): rng.choice(known) for number in range(4)}
     cases: list[dict[str, object]] = [
@@ -258,7 +258,7 @@ def test_a_cluster_that_does_not_answer_is_an_error() -> None:
         rows({"nameserver": "127.0.0.1:1", "subscribe": "x"})
 
 
-def test_two_brokers_of_which_one_comes_later(cluster: JavaCluster, tmp_path: Path) -> None:
+def test_broker_added_later_is_read(cluster: JavaCluster, tmp_path: Path) -> None:
     topic = f"{PREFIX}-two"
     send(cluster, topic, *"abc")
     with Stream(live(cluster, subscribe=f"{topic},TBW102", startingOffsets="earliest")) as stream:
@@ -279,7 +279,9 @@ def test_two_brokers_of_which_one_comes_later(cluster: JavaCluster, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tags", [{}, {"tags": "t"}])
-def test_retention_under_a_stream(tmp_path: Path, caplog: pytest.LogCaptureFixture, tags: dict[str, str]) -> None:
+def test_retention_under_stream_is_data_loss(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, tags: dict[str, str]
+) -> None:
     """The real broker deletes files in front of a query, and between a batch's planning and its reading."""
     settings = {"mappedFileSizeCommitLog": 65536, "fileReservedTime": 0, "deleteWhen": "25"}
     with JavaCluster(tmp_path / "store", settings) as own, PullClient(ClientConfig(own.namesrv)) as client:
@@ -315,7 +317,7 @@ def delete_files(client: PullClient, cluster: JavaCluster, queue: MessageQueue) 
 
 
 @pytest.mark.slow
-def test_signed_requests(tmp_path: Path) -> None:
+def test_signed_reads_are_accepted_by_real_broker(tmp_path: Path) -> None:
     auth = {
         "authenticationEnabled": "true",
         "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",

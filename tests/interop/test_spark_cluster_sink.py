@@ -114,7 +114,7 @@ def test_a_time_of_delivery_reaches_the_broker(cluster: JavaCluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_time_of_delivery(tmp_path: Path) -> None:
+def test_delivery_time_delays_row(tmp_path: Path) -> None:
     soon = datetime.now(UTC).replace(microsecond=1999) + timedelta(seconds=8)
     with JavaCluster(tmp_path / "store", {"timerWheelEnable": True}) as own:
         write(own, [{"body": b"timed", "deliver_timestamp": soon}], topic="Timed")
@@ -133,7 +133,7 @@ def test_a_time_of_delivery(tmp_path: Path) -> None:
         assert message.store_timestamp_ms >= soon.timestamp() * 1000 - 1000
 
 
-def test_order_within_a_queue(cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_queue_keep_their_order(cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one sharding key stay in order, through parcels and Spark's batches."""
     monkeypatch.setattr(outgoing_messages, "PARCEL_ROWS", 7)
     rows = [{"topic": "SparkWrites-order", "body": b"%d" % number, "sharding_key": "xyz"[number % 3]}
@@ -153,7 +153,7 @@ def test_rows_without_a_queue_go_to_all(cluster: JavaCluster) -> None:
     assert {one.queue_id for one in messages} == {0, 1, 2}
 
 
-def test_a_namespace(cluster: JavaCluster) -> None:
+def test_namespace_is_prefixed_to_topic_of_rows(cluster: JavaCluster) -> None:
     write(cluster, [{"body": b"x", "sharding_key": "k"}, {"body": b"y", "sharding_key": None}],
           topic="SparkWrites-in", namespace="ns")  # fmt: skip
     assert sorted(one.body for one in stored(cluster, "ns%SparkWrites-in", 2)) == [b"x", b"y"]
@@ -173,7 +173,7 @@ def test_a_namespace(cluster: JavaCluster) -> None:
         ({"topic": "TBW102", "body": b"x", "queue_id": 77}, "a queue of topic TBW102, which has 0 to 7; row 1"),
     ],
 )  # fmt: skip
-def test_rows_that_no_producer_sends(cluster: JavaCluster, row: dict[str, Any], says: str) -> None:
+def test_unsendable_rows_are_refused(cluster: JavaCluster, row: dict[str, Any], says: str) -> None:
     """Nothing of the batch is sent."""
     first = {"topic": "SparkWrites-none", "body": b"never sent"}
     columns = dict.fromkeys(row) | first
@@ -194,7 +194,7 @@ def test_rows_that_no_producer_sends(cluster: JavaCluster, row: dict[str, Any], 
         ({"nameserver": "here"}, "nameserver='here' is not allowed: host:port"),
     ],
 )
-def test_wrong_options(options: dict[str, object], says: str) -> None:
+def test_wrong_sink_options_are_refused(options: dict[str, object], says: str) -> None:
     given = {"nameserver": "127.0.0.1:1", "topic": "a", **{name: str(value) for name, value in options.items()}}
     for overwrite, expected in ((False, says), (True, "append: messages are only ever added")):
         with pytest.raises(ConfigError) as raised:
@@ -228,7 +228,7 @@ def test_a_failed_send_is_retried(
     assert "topic SparkWrites-again, 10 attempts left" in caplog.text
 
 
-def test_attempts_end(cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_attempts_are_limited(cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_sink, "FIRST_PAUSE_S", 0.01)
 
     async def never(*_: Any, **__: Any) -> Any:
@@ -264,7 +264,7 @@ def test_a_broker_killed_while_rows_are_sent(tmp_path: Path) -> None:
         assert {int(one.body) for one in stored(own, "Killed", 4000)} == set(range(4000))
 
 
-def test_spark_writes(spark: SparkSession, cluster: JavaCluster, tmp_path: Path) -> None:
+def test_spark_writes_batch_and_stream_to_cluster(spark: SparkSession, cluster: JavaCluster, tmp_path: Path) -> None:
     """Spark itself: a batch, and a stream from a store directory into the cluster."""
     frame = spark.range(2000).selectExpr("'SparkWrites-batch' topic", "cast(id as string) body", "'t' tags")
     frame.write.format("rocketmq").option("nameserver", cluster.namesrv).mode("append").save()

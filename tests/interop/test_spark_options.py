@@ -207,7 +207,9 @@ CASES: list[tuple[dict[str, object], int | str]] = [
 
 
 @pytest.mark.parametrize(("options", "expected"), CASES, ids=str)
-def test_three_places_say_the_same(places: Places, options: dict[str, object], expected: int | str) -> None:
+def test_directory_cluster_and_remote_reads_return_equal_rows(
+    places: Places, options: dict[str, object], expected: int | str
+) -> None:
     given = {name: str(value) for name, value in options.items()}
     found = {name: outcome(place | given) for name, place in places._asdict().items()}
     assert found["java"] == found["directory"]
@@ -231,7 +233,7 @@ STREAMS: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("options", STREAMS, ids=str)
-def test_streams_come_to_the_same_place(places: Places, options: dict[str, object]) -> None:
+def test_streams_of_all_sources_end_at_equal_offsets(places: Places, options: dict[str, object]) -> None:
     """Batches are cut in other ways, but hold the same; and a checkpoint of one place goes on at the others."""
     ends, found = {}, {}
     for name, place in places._asdict().items():
@@ -259,7 +261,7 @@ def await_dispatched(namesrv: str, topic: str, count: int) -> None:
             time.sleep(0.01)
 
 
-def test_the_least_that_a_trigger_waits_for(places: Places) -> None:
+def test_minOffsetsPerTrigger_delays_batch(places: Places) -> None:
     """New messages at the running broker, seen by itself and in its directory."""
     sent = 0
     given = {"subscribe": "paced", "startingOffsets": "earliest", "minOffsetsPerTrigger": "3", "maxTriggerDelay": "1h"}
@@ -293,7 +295,7 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize("name", ["java", pytest.param("ours", marks=SLOW), pytest.param("directory", marks=SLOW)])
-def test_spark_filters(spark: SparkSession, places: Places, name: str) -> None:
+def test_pushed_filters_return_expected_counts(spark: SparkSession, places: Places, name: str) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         assert counts(spark, getattr(places, name) | {"filterPushdown": "true"}) == list(CONDITIONS.values())

@@ -106,7 +106,7 @@ def test_our_producer_sends_timers_to_the_real_broker_and_recalls_them(tmp_path:
         pytest.param("ours", "java", "stop", 20, marks=pytest.mark.slow),
     ],
 )
-def test_a_broker_delivers_what_waits_in_the_others_store(
+def test_broker_delivers_waiting_timers_of_other_broker(
     tmp_path: Path, first: str, second: str, ends: str, seconds: int
 ) -> None:
     store, wanted = tmp_path / "store", {str(number) for number in range(60)}

@@ -8,8 +8,8 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.tools.check.findings import Level
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import (
@@ -98,4 +98,4 @@ def test_java_reads_every_message_of_a_salvaged_store(tmp_path: Path, rng: rando
     assert len(messages(ours)) == sum(line["kind"] == "message" for line in ours)
     assert next_offsets(theirs) == next_offsets(ours)
     findings = verify_store(out, SMALL, given=GEOMETRY_KEYS)
-    assert [one for one in findings if one.level is Level.DAMAGE] == []
+    assert [one for one in findings if one.level is Severity.DAMAGE] == []

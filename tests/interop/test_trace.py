@@ -96,7 +96,7 @@ def bodies(namesrv: str, topic: str) -> list[str]:
         ]
 
 
-def test_traces_of_our_clients_at_the_real_broker(tmp_path: Path) -> None:
+def test_traces_of_our_clients_are_read_at_real_broker(tmp_path: Path) -> None:
     done: list[str] = []
 
     def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:

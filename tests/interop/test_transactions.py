@@ -118,7 +118,7 @@ def wait_for(namesrv: str, topic: str, wanted: set[str]) -> list[str]:
     return found
 
 
-def test_the_real_producer_at_our_broker(tmp_path: Path) -> None:
+def test_transactions_of_real_producer_end_at_our_broker(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "store") as broker:
         sends = [
             ("T", "commit", COMMIT, COMMIT),
@@ -145,7 +145,7 @@ def test_the_real_producer_at_our_broker(tmp_path: Path) -> None:
         broker.start()
         with JavaProducer(tmp_path, broker.namesrv) as producer:  # one that has sent nothing answers
             deadline = time.monotonic() + WAIT_S
-            while GROUP not in broker._life.pair.broker.producers.groups:
+            while GROUP not in broker._life.pair.broker.sessions.producers.groups:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             broker.clock.advance(60_000)
@@ -158,7 +158,7 @@ def test_the_real_producer_at_our_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # the first check of the real broker comes after a minute
-def test_our_producer_at_the_real_broker_and_stores_that_change_hands(tmp_path: Path) -> None:
+def test_transactions_of_our_producer_end_at_real_broker_and_after_handover(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with (
         JavaCluster(store, QUICK) as cluster,

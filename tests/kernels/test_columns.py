@@ -108,24 +108,24 @@ def plain_id(message: StoredMessage) -> bytes:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_golden_stores(name: str) -> None:
+def test_columns_of_golden_stores_equal_reference(name: str) -> None:
     for raw in golden_logs(name):
         assert_same(raw, 300_000)
 
 
 @seeds(60)
-def test_random_logs(rng: random.Random) -> None:
+def test_columns_of_random_logs_equal_reference(rng: random.Random) -> None:
     assert_same(random_log(rng, 30), rng.choice([20_000, 40_000, 200_000]))
 
 
 @seeds(30)
-def test_broken_logs(rng: random.Random) -> None:
+def test_columns_of_broken_logs_equal_reference(rng: random.Random) -> None:
     whole = random_log(rng, 12)
     for _ in range(15):
         assert_same(broken(rng, whole), 200_000)
 
 
-def test_hosts_of_every_kind() -> None:
+def test_columns_keep_hosts_of_every_kind() -> None:
     rng = random.Random(2)
     hosts = [random_host(rng, v6=i % 2 == 1) for i in range(300)]
     buf = read_only(b"".join(host.to_bytes().ljust(20, b"\0") for host in hosts))
@@ -139,7 +139,7 @@ def test_hosts_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\xff" * 10, b"abc\xff", b"plain", "支付".encode(), b"\xe2\x82" * 5])
-def test_text_never_leaves_its_room(raw: bytes) -> None:
+def test_columns_of_text_stay_within_buffer(raw: bytes) -> None:
     at, length, text = int64s([0]), int64s([len(raw)]), decode_utf8(raw).encode()
     for room in range(3 * len(raw) + 2):
         out, offsets = np.full(100, 0x7E, np.uint8), np.zeros(2, np.int32)
@@ -150,7 +150,7 @@ def test_text_never_leaves_its_room(raw: bytes) -> None:
         assert done or room < 3 * len(raw)
 
 
-def test_as_many_properties_as_a_record_holds() -> None:
+def test_columns_of_record_with_most_properties_equal_reference() -> None:
     raw = b"".join(bytes([65 + i % 26]) + b"\x01" + bytes([97 + i % 7]) + b"\x02" for i in range(8191)) + b"Z\x01z"
     columns = np.zeros((codes.N_COLUMNS, 1), np.int64)
     columns[codes.PROPERTIES_LENGTH] = len(raw)

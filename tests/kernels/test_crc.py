@@ -12,7 +12,7 @@ from gantrymq.kernels import crc
 from gantrymq.kernels.arrays import read_only
 
 
-def test_every_length_and_alignment() -> None:
+def test_crc_of_every_length_and_alignment_equals_zlib() -> None:
     raw = random.Random(7).randbytes(700)
     buf = read_only(raw)
     for length in range(600):
@@ -21,7 +21,7 @@ def test_every_length_and_alignment() -> None:
 
 
 @seeds(5)
-def test_random_lengths(rng: random.Random) -> None:
+def test_crc_of_random_ranges_equals_zlib(rng: random.Random) -> None:
     raw = rng.choice([rng.randbytes(70_000), bytes(70_000), b"\xff" * 70_000])
     for _ in range(50):
         start, stop = sorted(rng.randrange(len(raw) + 1) for _ in range(2))
@@ -29,7 +29,7 @@ def test_random_lengths(rng: random.Random) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_of_anything_up_to_the_end_of_the_buffer(raw: bytes) -> None:
+def test_crc_up_to_end_of_buffer_equals_zlib(raw: bytes) -> None:
     assert crc.crc32(read_only(raw), 0, len(raw)) == zlib.crc32(raw)
 
 

@@ -61,13 +61,13 @@ def assert_same(raw: bytes, start: int, check: int, capacity: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_golden_stores(name: str) -> None:
+def test_digest_of_golden_stores_equals_reference(name: str) -> None:
     for raw in golden_logs(name):
         assert_same(raw, 0, codes.CHECK_BODY, 4096)
 
 
 @seeds(8)
-def test_random_and_broken_logs(seed: int, rng: random.Random) -> None:
+def test_digest_of_random_and_broken_logs_equals_reference(seed: int, rng: random.Random) -> None:
     raw = random_log(rng, 200)
     check = rng.choice([codes.CHECK_OFF, codes.CHECK_BODY, codes.CHECK_MARK])
     assert_same(raw, 0, check, rng.choice([8, 4096]))
@@ -91,7 +91,7 @@ def in_steps(raw: bytes, table: QueueTable, tags_room: int, entries_room: int):
 
 
 @seeds(3)
-def test_where_something_is_full_the_next_call_goes_on(seed: int, rng: random.Random) -> None:
+def test_digest_resumes_after_full_table(seed: int, rng: random.Random) -> None:
     raw = random_log(rng, 100)
     counts, code, position, ordinals, entries = in_steps(raw, new_table(), 256, 400_000)
     assert len(counts) == 1

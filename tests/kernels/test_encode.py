@@ -105,14 +105,14 @@ def assert_columns_are_scanned(out, position, end, columns, start, done) -> None
 
 
 @seeds(80)
-def test_encode_batch(seed: int, rng: random.Random) -> None:
+def test_encoded_batch_equals_reference(seed: int, rng: random.Random) -> None:
     one_topic = rng.random() < 0.3
     assert_encodes(rng, random_rows(rng, rng.choice([1, 2, 12]), one_topic), one_topic, seed % 2 == 0)
 
 
 @pytest.mark.parametrize("append_crc", [False, True])
 @pytest.mark.parametrize("length", [32767, 32766, 32747, 32746, 32768])
-def test_the_longest_topics_and_properties(length: int, append_crc: bool) -> None:
+def test_longest_topics_and_properties_are_encoded(length: int, append_crc: bool) -> None:
     message = random_rows(random.Random(1), 1, False)[0][0]
     for topic, properties in ((b"t" * length, b""), (b"t", b"a\x01".ljust(length, b"v"))):
         message.version = 2 if len(topic) > 127 else 1
@@ -127,7 +127,7 @@ def test_the_longest_topics_and_properties(length: int, append_crc: bool) -> Non
         assert (done, code, out[:end].tobytes()) == (expected_done, expected_code, raw)
 
 
-def test_one_host_serves_every_row() -> None:
+def test_encoded_rows_may_share_one_host() -> None:
     rng = random.Random(4)
     rows = random_rows(rng, 5, False)
     for message, _, _ in rows:
@@ -148,7 +148,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x02"), max_siz
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), max_size=20))
-def test_properties_of_columns(rows: list[tuple[str, str, str]]) -> None:
+def test_properties_from_columns_are_encoded(rows: list[tuple[str, str, str]]) -> None:
     names = ["TAGS", "KEYS", "ключ"]
     expected = [encode_properties({n: v for n, v in zip(names, row, strict=True) if v}) for row in rows]
     ends = np.cumsum([0, *map(len, expected)])
@@ -161,7 +161,7 @@ def test_properties_of_columns(rows: list[tuple[str, str, str]]) -> None:
 
 
 @given(st.lists(st.dictionaries(TEXTS, TEXTS, max_size=5), min_size=1, max_size=9), st.integers(0, 1))
-def test_properties_of_a_map(rows: list[dict[str, str]], skipped: int) -> None:
+def test_properties_from_map_are_encoded(rows: list[dict[str, str]], skipped: int) -> None:
     entries = [(key.replace("\x01", ""), value) for row in rows for key, value in row.items()]
     ends = int64s(np.cumsum([0, *map(len, rows)]))[skipped:]
     keys, items = (

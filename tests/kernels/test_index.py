@@ -74,7 +74,7 @@ def key_of_hash(topic: str, wanted: int) -> str:
     return "".join(chr(65 + rest // 31**place % 31) for place in range(6, -1, -1))
 
 
-def test_the_one_hash_without_an_absolute_value() -> None:
+def test_hash_without_absolute_value_becomes_0() -> None:
     keys = [key_of_hash("t", number) for number in (2**31, 2**31 + 1, 2**31 - 1, 0, 2**32 - 1)]
     assert string_hash(f"t#{keys[0]}") == -(2**31)
     rng = random.Random(1)
@@ -173,7 +173,7 @@ def select(file: Bytes, *asked: Any) -> int:
 
 
 @seeds(60)
-def test_put_and_select(rng: random.Random) -> None:
+def test_select_returns_put_offsets(rng: random.Random) -> None:
     slots, entries = rng.choice([1, 3, 50]), rng.choice([1, 2, 30, 100])
     plain, file, header, keys = filled(rng, slots, entries, rng.choice([0, 1, 20, 110]))
     for _ in range(12):
@@ -188,7 +188,7 @@ def test_put_and_select(rng: random.Random) -> None:
 
 
 @seeds(10)
-def test_select_over_many_pages_asks_for_each_before_it_looks(rng: random.Random) -> None:
+def test_select_over_many_pages_prefetches_each_page(rng: random.Random) -> None:
     plain, file, header, keys = filled(rng, 2000, 900, 700)
     for code in rng.sample(keys, min(8, len(keys))):
         out = np.zeros(64, np.int64)
@@ -197,7 +197,7 @@ def test_select_over_many_pages_asks_for_each_before_it_looks(rng: random.Random
 
 
 @seeds(40)
-def test_put_goes_on_over_a_broken_file(rng: random.Random) -> None:
+def test_put_into_broken_index_file_continues(rng: random.Random) -> None:
     plain, file, header, _ = filled(rng, 20, 60, 30)
     raw = broken(rng, bytes(plain.raw)).ljust(len(plain.raw), b"\0")
     plain.raw, file = bytearray(raw), np.frombuffer(bytearray(raw), np.uint8)
@@ -225,7 +225,7 @@ def test_numbers_that_point_out_of_the_file_end_a_query() -> None:
         assert out[:found].tolist() == plain.select(5, 0, 2**62, 64)
 
 
-def test_a_circle_in_a_chain_ends() -> None:
+def test_select_ends_at_cycle_in_chain() -> None:
     plain = PlainIndexFile(1, 10)
     for i in range(3):
         plain.put(5, i, 1_700_000_000_000)

@@ -107,7 +107,9 @@ def a_circle(rng: random.Random, raw: bytearray, at: list[int]) -> None:
 
 @pytest.mark.parametrize("damage", [another_number, swapped, a_circle])
 @seeds(60)
-def test_no_wrong_link_stays(rng: random.Random, damage: Callable[[random.Random, bytearray, list[int]], None]) -> None:
+def test_revalidation_removes_wrong_links(
+    rng: random.Random, damage: Callable[[random.Random, bytearray, list[int]], None]
+) -> None:
     said = [(rng.randrange(12), 100 * i) for i in range(30)]
     was = made_of(3, 40, said)
     raw = bytearray(was.raw)
@@ -118,7 +120,7 @@ def test_no_wrong_link_stays(rng: random.Random, damage: Callable[[random.Random
     assert header == numbers(fresh.header)
 
 
-def test_the_balance_depends_on_its_seed() -> None:
+def test_checksum_depends_on_its_seed() -> None:
     """What one process takes for right by chance the next one does not."""
     was = made_of(3, 40, [(i, i) for i in range(20)])
     file: NDArray[np.uint8] = np.frombuffer(bytes(was.raw), np.uint8).copy()

@@ -93,7 +93,7 @@ def assert_units(records, columns, n, ordinals, found, queues) -> None:
 
 
 @seeds(20)
-def test_which_units_are_missing(rng: random.Random) -> None:
+def test_dispatch_lists_missing_units(rng: random.Random) -> None:
     buf, columns, n = scanned(random_log(rng, 60))
     ordinals, table = assign_all(buf, columns, n, new_table())
     numbers = int64s([rng.choice([-1, 0, 1, 2]) for _ in range(queue_count(table))])
@@ -109,18 +109,18 @@ def test_which_units_are_missing(rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_golden_stores(name: str) -> None:
+def test_units_of_golden_stores_equal_reference(name: str) -> None:
     for raw in golden_logs(name):
         assert_dispatches(raw, LEVELS)
 
 
 @seeds(60)
-def test_random_logs(rng: random.Random) -> None:
+def test_units_of_random_logs_equal_reference(rng: random.Random) -> None:
     assert_dispatches(random_log(rng, 60), rng.choice([LEVELS, [], [7]]))
 
 
 @seeds(40)
-def test_broken_logs(rng: random.Random) -> None:
+def test_units_of_broken_logs_equal_reference(rng: random.Random) -> None:
     whole = random_log(rng, 12)
     for _ in range(20):
         assert_dispatches(broken(rng, whole), LEVELS)
@@ -128,12 +128,12 @@ def test_broken_logs(rng: random.Random) -> None:
 
 @pytest.mark.parametrize("levels", [LEVELS, []])
 @pytest.mark.parametrize("level", [b"9" * 5000, b"0" * 5000, b"0" * 5000 + b"2"])
-def test_levels_of_many_digits(rng: random.Random, level: bytes, levels: list[int]) -> None:
+def test_delay_level_of_many_digits_is_read(rng: random.Random, level: bytes, levels: list[int]) -> None:
     assert_dispatches(with_properties(rng, SCHEDULE_TOPIC.encode(), b"TAGS\x01a\x02DELAY\x01" + level), levels)
 
 
 @pytest.mark.parametrize("level", [b"+5", b"+", b"+0", b"++5", b"-5", b"+-5", b"5+", "\u0665".encode()])
-def test_levels_with_a_sign(rng: random.Random, level: bytes) -> None:
+def test_delay_level_with_sign_is_read(rng: random.Random, level: bytes) -> None:
     assert_dispatches(with_properties(rng, SCHEDULE_TOPIC.encode(), b"TAGS\x01a\x02DELAY\x01" + level), LEVELS)
 
 

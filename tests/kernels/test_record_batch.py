@@ -43,7 +43,7 @@ def assert_same(digested: RecordBatch, scanned: RecordBatch) -> None:
 
 
 @seeds(10)
-def test_the_first_records(seed: int, rng: random.Random) -> None:
+def test_first_records_of_batch_equal_scan(seed: int, rng: random.Random) -> None:
     digested, scanned = both(random_log(rng, 60))
     for count in (0, 1, rng.randrange(60), 59, 60):
         assert_same(digested.head(count), scanned.head(count))
@@ -51,7 +51,7 @@ def test_the_first_records(seed: int, rng: random.Random) -> None:
 
 
 @seeds(10)
-def test_some_records(seed: int, rng: random.Random) -> None:
+def test_selected_records_of_batch_equal_scan(seed: int, rng: random.Random) -> None:
     digested, scanned = both(random_log(rng, 60))
     for share in (0, 0.1, 0.5, 0.9, 1):
         keep = np.array([rng.random() < share for _ in range(60)])

@@ -85,7 +85,7 @@ def test_a_search_finds_the_next_whole_record(
 
 
 @pytest.mark.parametrize("before", [b"\1", b"\0"])
-def test_a_search_finds_a_record_whose_head_lies_in_two_windows(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_record_with_head_across_windows(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_chain, "_SEARCH_BYTES", 1 << 13)
     for lead in range(40):
         begin = (1 << 13) - lead

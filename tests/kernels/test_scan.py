@@ -99,7 +99,7 @@ def test_scan_of_random_logs(seed: int, rng: random.Random) -> None:
 
 
 @seeds(60)
-def test_read_each_in_any_order(seed: int, rng: random.Random) -> None:
+def test_records_are_read_in_any_order(seed: int, rng: random.Random) -> None:
     """Also where no record begins, in broken logs, and outside of them."""
     raw = random_log(rng, rng.randrange(1, 12), append_crc=False)
     raw = broken(rng, raw) if seed % 2 else raw
@@ -135,7 +135,7 @@ def test_scan_of_every_truncation(rng: random.Random) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 20))
-def test_scan_of_anything(raw: bytes, start: int) -> None:
+def test_scan_of_arbitrary_bytes_equals_reference(raw: bytes, start: int) -> None:
     assert_same(raw, min(start, len(raw)), len(raw) + 1, len(raw), codes.CHECK_BODY, 4)
 
 
@@ -156,7 +156,7 @@ def empty_message() -> StoredMessage:
     return StoredMessage("", 0, 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, 0, b"", {})
 
 
-def test_negative_lengths() -> None:
+def test_scan_of_negative_lengths_equals_reference() -> None:
     lengths = [{"body": -1}, {"properties": -1}, {"body": -7, "properties": -(2**15)}, {"topic": 5, "more": 5}]
     # A negative topic whose parts would add up if it were believed:
     lengths += [{"topic": -128, "body": 300, "properties": 128, "more": 300}]
@@ -167,7 +167,7 @@ def test_negative_lengths() -> None:
                 assert_same(raw + more, 0, len(raw + more) + 1, len(raw + more), check, 4)
 
 
-def test_the_smallest_record() -> None:
+def test_scan_accepts_smallest_record() -> None:
     raw = strange_record()
     assert len(raw) == MIN_RECORD_SIZE
     assert scan(read_only(raw), 0, 91, 91, codes.CHECK_BODY, new_columns(4)) == (1, codes.STOP_RANGE, 91)
@@ -178,7 +178,7 @@ def test_the_smallest_record() -> None:
     ("more", "is_right"),
     [(b"", True), (b"0", True), (b"1", False), (b"x", False), (b"0" * 5000, True), (b"1" * 5000, False)],
 )
-def test_more_digits_in_a_crc_property(more: bytes, is_right: bool) -> None:
+def test_crc_property_with_more_digits_is_checked(more: bytes, is_right: bool) -> None:
     head = b"a\x01b\x02__CRC32#\x01"
     raw = encode_record(empty_message(), b"t", head + b"0" * 10 + more + b"\x02")
     digits = f"{zlib.crc32(raw[:-20]) & 0x7FFFFFFF:010d}"[::-1].encode()

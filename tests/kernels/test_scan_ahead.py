@@ -12,7 +12,6 @@ import pytest
 from kernel_cases import broken, random_record, seeds
 
 from gantrymq.format.record import encode_blank
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.reads import data_end
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
@@ -26,6 +25,7 @@ from gantrymq.store.log.record_batch import DigestScan, RecordBatch
 from gantrymq.store.log.scan_ahead import ScanAhead
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.read.log_places import log_files
+from memory_file_system import MemoryFileSystem
 
 FOLDER = Path("/store/commitlog")
 FILE_BYTES = 1 << 18
@@ -103,7 +103,7 @@ def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @seeds(4)
-def test_a_log(seed: int, rng: random.Random, small_parts: int) -> None:
+def test_scan_ahead_reads_log_like_single_reader(seed: int, rng: random.Random, small_parts: int) -> None:
     fs = write_log(rng, is_broken=rng.random() < 0.7)
     end = rng.choice([None, None, FILE_BYTES, 2 * FILE_BYTES])
     check = rng.choice([codes.CHECK_OFF, codes.CHECK_BODY])  # a random log has wrong CRCs
@@ -123,7 +123,7 @@ def events(fs: MemoryFileSystem, file: LogFile, ahead: ScanAhead | None) -> list
 
 
 @seeds(4)
-def test_files_whatever_is_in_them(seed: int, rng: random.Random, small_parts: int) -> None:
+def test_scan_ahead_of_arbitrary_files_equals_single_reader(seed: int, rng: random.Random, small_parts: int) -> None:
     fs = write_log(rng, is_broken=True)
     files, _ = log_files(fs, StorePaths(FOLDER.parent))
     with ScanAhead(scan_of(codes.CHECK_MARK)) as ahead:
@@ -191,7 +191,7 @@ class SomePages:
 
 
 @seeds(4)
-def test_the_hole_at_the_end_of_a_range(seed: int, rng: random.Random) -> None:
+def test_hole_at_end_of_range_is_found(seed: int, rng: random.Random) -> None:
     for _ in range(500):
         share, count = rng.random(), rng.randrange(1, 12)
         pages = [rng.random() < share for _ in range(count)]
@@ -201,7 +201,7 @@ def test_the_hole_at_the_end_of_a_range(seed: int, rng: random.Random) -> None:
         assert data_end(SomePages(pages), begin, end) == expected
 
 
-def test_a_hole_is_not_looked_at(tmp_path: Path) -> None:
+def test_scan_ahead_does_not_read_holes(tmp_path: Path) -> None:
     """The system answers a look at one page of a hole with megabytes of zeros."""
     views: list[int] = []
 

@@ -28,16 +28,16 @@ def assert_same(raw: bytes, before: bytes = b"", after: bytes = b"") -> None:
 
 
 @given(st.binary(max_size=200), st.binary(max_size=80), st.binary(max_size=80))
-def test_any_bytes(raw: bytes, before: bytes, after: bytes) -> None:
+def test_decoding_of_arbitrary_bytes_equals_reference(raw: bytes, before: bytes, after: bytes) -> None:
     assert_same(raw, before, after)
 
 
 @given(st.text(max_size=150), st.binary(max_size=70))
-def test_any_text(text: str, before: bytes) -> None:
+def test_decoding_of_arbitrary_text_equals_reference(text: str, before: bytes) -> None:
     assert_same(text.encode("utf-8", "replace"), before)
 
 
-def test_every_pair_and_many_triples_of_telling_bytes() -> None:
+def test_decoding_of_pairs_and_triples_of_special_bytes_equals_reference() -> None:
     telling = [0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED]
     telling += [0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF]
     for pair in itertools.product(range(256), repeat=2):
@@ -46,20 +46,20 @@ def test_every_pair_and_many_triples_of_telling_bytes() -> None:
         assert_same(bytes(triple))
 
 
-def test_quadruples_of_telling_bytes() -> None:
+def test_decoding_of_quadruples_of_special_bytes_equals_reference() -> None:
     leads, tails = [0xE0, 0xED, 0xF0, 0xF1, 0xF4, 0xF5], [0x41, 0x80, 0x8F, 0x90, 0xA0, 0xBF, 0xC2, 0xED]
     for lead, *rest in itertools.product(leads, tails, tails, tails):
         assert_same(bytes([lead, *rest]))
 
 
 @seeds(20)
-def test_mixtures(rng: random.Random) -> None:
+def test_decoding_of_mixed_text_equals_reference(rng: random.Random) -> None:
     parts = [*MALFORMED, b"a" * 20, b"plain", "é".encode(), "支付".encode(), "🔑".encode()]
     for _ in range(50):
         assert_same(b"".join(rng.choices(parts, k=rng.randrange(12))), rng.randbytes(rng.randrange(70)))
 
 
-def test_lengths_around_blocks() -> None:
+def test_decoding_at_block_borders_equals_reference() -> None:
     rng = random.Random(1)
     for length in range(150):
         raw = bytes(rng.randrange(128) for _ in range(length))

@@ -34,7 +34,7 @@ def test_whole_records_are_not_torn_wherever_they_lie() -> None:
 
 
 @pytest.mark.parametrize("sector", [1, 2, 3])
-def test_a_sector_of_properties_that_was_never_written(sector: int) -> None:
+def test_unwritten_sector_of_properties_is_torn(sector: int) -> None:
     raw = bytearray(
         record(b"body", b"a\1b\2") + record(b"body", b"k\1" + b"v" * 1500 + b"\2") + record(b"x", b"a\1b\2")
     )
@@ -44,7 +44,7 @@ def test_a_sector_of_properties_that_was_never_written(sector: int) -> None:
     assert (torn, count >= 2) == (1, True)
 
 
-def test_the_last_bytes_of_properties_in_a_sector_that_was_never_written() -> None:
+def test_unwritten_sector_with_last_bytes_of_properties_is_torn() -> None:
     before = record(bytes(SECTOR - 96 - 96 - 3 - 40), b"")
     raw = bytearray(before + record(b"body", b"key\1" + b"v" * 60 + b"\2"))
     assert SECTOR < len(raw) < SECTOR + 100

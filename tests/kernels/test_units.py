@@ -30,14 +30,14 @@ def assert_same(raw: bytes, start: int, stop: int, bounds: list[int]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_golden_queues(name: str) -> None:
+def test_units_kernel_reads_golden_queues_like_reference(name: str) -> None:
     for path in (golden_folder(name) / "store" / "consumequeue").glob("*/*/*"):
         raw = path.read_bytes()
         assert_same(raw, 0, len(raw), [0, 100_000, 10**12])
 
 
 @seeds(40)
-def test_random_runs(rng: random.Random) -> None:
+def test_units_kernel_reads_random_runs_like_reference(rng: random.Random) -> None:
     offset, entries = 0, [PRE_BLANK] * rng.randrange(4)
     for _ in range(rng.randrange(30)):
         offset += rng.randrange(300)
@@ -51,7 +51,7 @@ def test_random_runs(rng: random.Random) -> None:
 
 
 @given(st.binary(max_size=100))
-def test_anything(raw: bytes) -> None:
+def test_units_kernel_reads_arbitrary_bytes_like_reference(raw: bytes) -> None:
     assert_same(raw, 0, len(raw), [2**40])
 
 
@@ -68,7 +68,7 @@ def plain_rise(raw: bytes, start: int, stop: int, highest: int, limit: int) -> t
 
 
 @seeds(40)
-def test_rising_units(rng: random.Random) -> None:
+def test_units_kernel_reads_rising_units_like_reference(rng: random.Random) -> None:
     offset, entries = -1, []
     for _ in range(rng.randrange(30)):
         offset += rng.choice([1, 7, 300, rng.randrange(-2, 3)])

@@ -90,7 +90,7 @@ def plain_chains(file: bytes, slots: int, count: int) -> tuple[list[tuple[int, i
 
 
 @seeds(40)
-def test_chains(rng: random.Random) -> None:
+def test_broken_index_chains_are_counted(rng: random.Random) -> None:
     slots, count = rng.randrange(1, 30), rng.randrange(1, 60)
     file = chained(rng, slots, count)
     for _ in range(rng.randrange(4)):
@@ -146,7 +146,7 @@ def plain_compare(entries: list[IndexEntry], expected: Expected, end_offset: int
 
 
 @seeds(60)
-def test_entries_against_records(rng: random.Random) -> None:
+def test_index_entries_are_compared_with_records(rng: random.Random) -> None:
     expected = sorted(
         ((rng.randrange(4), 100 + 10 * rng.randrange(12), 0) for _ in range(rng.randrange(20))),
         key=lambda one: one[1],

@@ -48,7 +48,7 @@ def test_an_embedded_broker_serves_its_metrics() -> None:
         assert broker.metrics_url == ""
 
 
-def test_the_estimate_of_matches_is_exact_within_its_limits() -> None:
+def test_estimate_of_matching_messages_is_exact_within_limits() -> None:
     with EmbeddedBroker() as broker:
         broker.create_topic("T", queues=1)
         with Producer(broker.namesrv) as producer:

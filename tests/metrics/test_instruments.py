@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from gantrymq.metrics.instruments import Counter, Family, Histogram, Kind, Metric, Point, gauge
+from gantrymq.metrics.instruments import Counter, Family, Histogram, Kind, Metric, gauge
 from gantrymq.metrics.prometheus import SnapshotCollector, label_name
 
 SENDS = Metric("sends_total", Kind.COUNTER, "Sends.", ("topic", "kind"))
@@ -36,13 +36,13 @@ def samples(text: bytes, *, is_open_metrics: bool = False) -> dict[tuple[str, tu
 
 
 @pytest.mark.parametrize("is_open_metrics", [False, True])
-def test_the_texts_say_what_was_measured(is_open_metrics: bool) -> None:
+def test_exposition_text_has_recorded_values(is_open_metrics: bool) -> None:
     sends, sizes = Counter(SENDS, 10), Histogram(SIZE, 10)
-    sends.series("T", "a").value += 2
-    sends.series("T", None).value += 1
+    sends.series(topic="T", kind="a").value += 2
+    sends.series(topic="T", kind=None).value += 1
     for value in (1, 10, 11, 1_000):
-        sizes.series("T").record(value)
-    families = [sends.family(), sizes.family(), gauge(AGE, [Point(("T",), 5)], 10)]
+        sizes.series(topic="T").record(value)
+    families = [sends.family(), sizes.family(), gauge(AGE, [AGE.point(5, topic="T")], 10)]
     text = encode_text(families, {"az": "1"}, is_open_metrics=is_open_metrics)
     found = samples(text, is_open_metrics=is_open_metrics)
     here, topic = ("az", "1"), ("topic", "T")
@@ -62,7 +62,7 @@ def test_the_texts_say_what_was_measured(is_open_metrics: bool) -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
 def test_any_text_may_be_a_label(text: str) -> None:
     sends = Counter(SENDS, 10)
-    sends.series(text, "a").value += 1
+    sends.series(topic=text, kind="a").value += 1
     encoded = encode_text([sends.family()], {})
     assert encoded.count(b"\nsends_total{") == 1  # a line break in a name makes no line
     [(_, labels)] = samples(encoded)
@@ -71,29 +71,46 @@ def test_any_text_may_be_a_label(text: str) -> None:
 
 def test_a_label_that_utf_8_cannot_express_spoils_no_scrape() -> None:
     sends = Counter(SENDS, 10)
-    sends.series("a\ud800", "a").value += 1
+    sends.series(topic="a\ud800", kind="a").value += 1
     [(_, labels)] = samples(encode_text([sends.family()], {}))
     assert dict(labels)["topic"] == "a?"
 
 
-def test_series_above_the_limit_are_one() -> None:
+def test_series_above_limit_share_overflow() -> None:
     sends = Counter(SENDS, 3)
     for topic in ("A", "B", "C", "D", "A"):
-        sends.series(topic, "a").value += 1
-    ages = gauge(AGE, [Point((topic,), age) for age, topic in enumerate("ABCD")], 3)
+        sends.series(topic=topic, kind="a").value += 1
+    ages = gauge(AGE, [AGE.point(age, topic=topic) for age, topic in enumerate("ABCD")], 3)
     found = samples(encode_text([sends.family(), ages], {"az": "1", "otel_scope_name": "x"}))
     overflow = (("otel_metric_overflow", "true"), ("otel_scope_name", "x"))  # and no other label, as in OpenTelemetry
     assert found["sends_total", overflow] == 2
     assert found["age_milliseconds", overflow] == 2  # that of C
     assert len(found) == 6
     sends.forget("topic", {"A"})
-    sends.series("E", "a").value += 1  # there is room again
+    sends.series(topic="E", kind="a").value += 1  # there is room again
     assert ("sends_total", (("kind", "a"), ("topic", "E"))) in samples(encode_text([sends.family()], {}))
 
 
 def test_labels_of_an_operator_give_way_to_those_of_a_metric() -> None:
     sends = Counter(SENDS, 2)
-    sends.series("T", "a").value += 1
+    sends.series(topic="T", kind="a").value += 1
     found = samples(encode_text([sends.family()], {"topic": "mine", "az-1": "x"}))
     assert found == {("sends_total", (("az_1", "x"), ("kind", "a"), ("topic", "T"))): 1}
     assert label_name("1st") == "_st"  # as OpenTelemetry does
+
+
+def test_labels_are_named_and_their_order_does_not_matter() -> None:
+    sends = Counter(SENDS, 10)
+    sends.series(kind="a", topic="T").value += 1
+    sends.series(topic="T", kind="a").value += 1
+    assert [(point.labels, point.value) for point in sends.points()] == [(("T", "a"), 2)]
+
+
+@pytest.mark.parametrize(
+    "labels", [{"topic": "T"}, {"topic": "T", "kind": "a", "group": "G"}, {"topic": "T", "kin": "a"}]
+)
+def test_missing_or_unknown_label_is_refused_when_the_series_is_made(labels: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="labels of sends_total: missing"):
+        Counter(SENDS, 10).series(**labels)
+    with pytest.raises(ValueError, match="labels of age: missing"):
+        AGE.point(1, **labels | {"kind": "a"})

@@ -45,9 +45,9 @@ def test_exports_are_sums_or_differences(is_delta: bool) -> None:
     sends, sizes, kept, now_ns = Counter(SENDS, 2), Histogram(SIZE, 10), Kept(), iter(range(100, 900, 100))
     exports = Exports(kept, "meter", {"az": "1"}, lambda: next(now_ns), is_delta=is_delta)
     for added in (3, 4):
-        sends.series("T", None).value += added
-        sends.series("U", "a").value += 1  # above the limit
-        sizes.series("T").record(5, added)
+        sends.series(topic="T", kind=None).value += added
+        sends.series(topic="U", kind="a").value += 1  # above the limit
+        sizes.series(topic="T").record(5, added)
         exports.export([sends.family(), sizes.family(), value_now(AGE, added)])
     first, second = kept.exports
     assert first["sends_total"][0].attributes == {"az": "1", "topic": "T"}
@@ -64,7 +64,7 @@ def test_exports_are_sums_or_differences(is_delta: bool) -> None:
 
 def test_labels_are_booleans_and_numbers_where_they_are_in_rocketmq() -> None:
     lag, kept = Counter(Metric("lag_total", Kind.COUNTER, "Lag.", ("topic", "is_system", "queue_id")), 3), Kept()
-    lag.series("T", "true", "7").value += 1
+    lag.series(topic="T", is_system="true", queue_id="7").value += 1
     Exports(kept, "meter", {}, lambda: 1, is_delta=False).export([lag.family()])
     [point] = kept.exports[0]["lag_total"]
     assert point.attributes == {"topic": "T", "is_system": True, "queue_id": 7}
@@ -73,10 +73,10 @@ def test_labels_are_booleans_and_numbers_where_they_are_in_rocketmq() -> None:
 def test_a_difference_of_nothing_is_left_out() -> None:
     sends, sizes, kept = Counter(SENDS, 3), Histogram(SIZE, 3), Kept()
     exports = Exports(kept, "meter", {}, lambda: 1, is_delta=True)
-    sizes.series("T").record(0)
+    sizes.series(topic="T").record(0)
     for added in (1, 0, 2):
-        sends.series("T", "a").value += added
-        sends.series("U", "a").value += 1
+        sends.series(topic="T", kind="a").value += added
+        sends.series(topic="U", kind="a").value += 1
         exports.export([sends.family(), sizes.family(), value_now(AGE, 0)])
     assert [[point.value for point in one["sends_total"]] for one in kept.exports] == [[1, 1], [1], [2, 1]]
     assert [sorted(one) for one in kept.exports] == [["age", "sends_total", "size"], *[["age", "sends_total"]] * 2]
@@ -84,7 +84,7 @@ def test_a_difference_of_nothing_is_left_out() -> None:
 
 def test_the_log_gets_otlp_json() -> None:
     sends = Counter(SENDS, 2)
-    sends.series("T", "a").value += 3
+    sends.series(topic="T", kind="a").value += 3
     with capture_logs() as lines:
         Exports(LogSink(), "meter", {}, lambda: 1, is_delta=False).export([sends.family()])
     [line] = [one for one in lines if "otlp" in one]
@@ -137,7 +137,7 @@ def test_a_collector_gets_the_metrics_of_a_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_collector_that_is_away_is_one_line_until_it_comes_back(capfd: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_collector_is_logged_once_until_it_returns(capfd: pytest.CaptureFixture[str]) -> None:
     sink = GrpcSink(GrpcTarget("http://127.0.0.1:1", {}, 200, 100))
     families = [value_now(AGE, 1)]
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from gantrymq.errors import RemotingError
 from gantrymq.metrics import prometheus as module
-from gantrymq.metrics.instruments import Counter, Family, Kind, Metric, Point, gauge, value_now
+from gantrymq.metrics.instruments import Counter, Family, Kind, Metric, gauge, value_now
 from gantrymq.metrics.prometheus import MAX_CONNECTIONS, Collect, ScrapeServer
 
 AGE = Metric("age", Kind.GAUGE, "Ages.")
@@ -147,7 +147,7 @@ async def test_a_scraper_that_does_not_read_is_closed(
     topics = Metric("t", Kind.GAUGE, "Topics.", ("topic",))
 
     async def collect() -> Sequence[Family]:
-        return [gauge(topics, [Point((f"{number}" * 5_000,), 1) for number in range(1_000)], 1_000)]
+        return [gauge(topics, [topics.point(1, topic=f"{number}" * 5_000) for number in range(1_000)], 1_000)]
 
     async with serving(collect) as server:
         with socket.socket() as slow:
@@ -206,7 +206,7 @@ async def test_a_scrape_during_a_close_ends_without_a_line() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_port_that_is_taken_is_named() -> None:
+async def test_bind_error_names_address_and_reason() -> None:
     async with serving(Collected()) as server:
         with pytest.raises(RemotingError, match=rf"cannot listen on 127.0.0.1:{server.port} for metrics: .*in use"):
             ScrapeServer(Collected(), {}).bind("127.0.0.1", server.port)

@@ -68,7 +68,7 @@ def counted(text: bytes) -> bytes:
         ),
     ],
 )
-async def test_an_inflated_registration_is_bounded_before_it_is_made(
+async def test_size_of_compressed_registration_is_checked_before_decoding(
     namesrv: NamesrvCase, raw: bytes, reason: str
 ) -> None:
     answer = await register_raw(namesrv, zlib.compress(raw, 1), compressed=True)
@@ -103,7 +103,7 @@ async def test_a_registration_of_very_many_topics_is_refused(
     ],
     ids=["topic", "filter servers", "empty topics", "cut off", "null"],
 )
-def test_no_step_of_decoding_a_registration_is_about_much(
+def test_refused_registration_is_not_decoded_whole(
     table: bytes, servers: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of these was decoded whole, by one call that holds the interpreter's lock, before it was refused."""
@@ -132,7 +132,7 @@ def test_a_long_registration_of_static_topics_is_decoded_topic_by_topic() -> Non
     assert decode_registration(raw) == body
 
 
-def test_a_registration_topic_by_topic_is_what_it_is_as_a_whole() -> None:
+def test_registration_decoded_by_topic_equals_one_decoded_whole() -> None:
     said = topics(*(f"T{number}" for number in range(300)))
     said.topic_queue_mapping_info_map["T1"] = TopicQueueMappingInfo(topic="T1", bname="b", curr_id_map={0: 1})
     body = RegisterBrokerBody(topic_config_serialize_wrapper=said, filter_server_list=["f"])
@@ -143,7 +143,7 @@ def test_a_registration_topic_by_topic_is_what_it_is_as_a_whole() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_registration_that_is_decoded_later_counts_once_its_connection_stands(namesrv: NamesrvCase) -> None:
+async def test_registration_decoded_in_thread_counts_only_while_connected(namesrv: NamesrvCase) -> None:
     names = [f"T{number}" for number in range(1000)]
     assert (await namesrv.register(registration(), topics(*names))).code == ResponseCode.SUCCESS
     assert (await namesrv.route("T999")).code == ResponseCode.SUCCESS
@@ -208,7 +208,7 @@ def test_the_table_counts_the_topics_of_all_brokers_through_every_change(rng: ra
 
 
 @pytest.mark.asyncio
-async def test_the_topics_of_a_cluster_take_one_pass_however_many_its_brokers(
+async def test_topics_of_cluster_are_collected_in_one_pass(
     namesrv: NamesrvCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
@@ -243,7 +243,7 @@ async def test_keys_and_values_are_bounded_together(small: NamesrvCase) -> None:
 
 
 @pytest.mark.asyncio
-async def test_key_values_that_come_together_share_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_kv_changes_share_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fs: FileSystem = RealFileSystem()
     kv, writes = KVConfigManager(fs, tmp_path / "kvConfig.json"), []
     save = KVConfigManager._save
@@ -261,7 +261,7 @@ async def test_key_values_that_come_together_share_writes(tmp_path: Path, monkey
 
 
 @pytest.mark.asyncio
-async def test_a_key_value_that_is_refused_costs_those_beside_it_nothing(tmp_path: Path) -> None:
+async def test_refused_kv_value_does_not_affect_concurrent_ones(tmp_path: Path) -> None:
     kv = KVConfigManager(RealFileSystem(), tmp_path / "kvConfig.json", lambda: 1000)
     puts = [kv.put("N", key, "v" * size) for key, size in (("a", 100), ("b", 900), ("c", 100))]
     done = await asyncio.gather(*puts, return_exceptions=True)

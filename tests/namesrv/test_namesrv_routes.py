@@ -55,7 +55,7 @@ def acting(address: str, broker_id: int) -> RegisterBrokerRequestHeader:
 # They come
 
 
-def test_a_topic_is_where_its_brokers_are(manager: Manager) -> None:
+def test_route_has_brokers_of_topic(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"))
     manager.come(registration("10.0.0.9:10911", name="broker-b"), topics("T", "B"))
     route = manager.found("T")
@@ -78,7 +78,7 @@ def test_changing_a_returned_route_leaves_the_tables_unchanged(manager: Manager)
     assert manager.found("T").broker_datas[0].broker_addrs == {0: ADDRESS}
 
 
-def test_a_stranger_that_says_one_topic_only_leaves_nothing(manager: Manager) -> None:
+def test_partial_registration_of_unknown_broker_leaves_nothing(manager: Manager) -> None:
     assert manager.come(registration(), topics("T")) is None
     assert manager.cluster_info().cluster_addr_table == {}
     assert manager.cluster_info().broker_addr_table == {}
@@ -97,7 +97,7 @@ def test_a_broker_with_the_id_of_another_and_an_older_state_is_not_registered(ma
     assert manager.found("T").broker_datas[0].broker_addrs == {0: SLAVE}
 
 
-def test_a_slave_that_wants_to_be_master_with_an_older_state_is_forgotten_whole(manager: Manager) -> None:
+def test_slave_registering_as_master_with_older_version_is_removed(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A", state=2))
     manager.come(registration(SLAVE, 1), topics("T", "A", state=1))
     manager.come(registration(SLAVE), topics("T", "A", state=1))
@@ -106,14 +106,14 @@ def test_a_slave_that_wants_to_be_master_with_an_older_state_is_forgotten_whole(
     assert manager.expired() == [BrokerAddrInfo("C", ADDRESS)]
 
 
-def test_an_address_has_one_id(manager: Manager) -> None:
+def test_address_registered_with_new_id_loses_old_id(manager: Manager) -> None:
     manager.come(registration(SLAVE, 1), topics("T", "A"))
     manager.come(registration(SLAVE, 0), topics("T", "A"))
     assert manager.member_group("C", "broker-a").broker_addrs == {0: SLAVE}
     assert manager.found("T").queue_datas[0].perm == 6
 
 
-def test_a_slave_learns_of_its_master_and_its_topics_are_not_taken(manager: Manager) -> None:
+def test_slave_gets_master_address_and_its_topics_are_ignored(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"))
     result = manager.come(registration(SLAVE, 1), topics("S", "A", version=2))
     assert result == RegisterBrokerResult("10.0.0.1:10912", ADDRESS)
@@ -130,7 +130,7 @@ def test_a_topic_changes_when_its_brokers_version_does(manager: Manager) -> None
     assert manager.found("T").queue_datas[0].perm == 6
 
 
-def test_a_wipe_stands_until_it_is_taken_back(manager: Manager) -> None:
+def test_wiped_write_permission_stays_until_restored(manager: Manager) -> None:
     """Whatever its broker registers: the same again, other topics, less, or itself anew after a restart."""
     manager.come(registration(), topics("T", "A"))
     manager.come(registration("10.0.0.9:1", name="broker-b"), topics("T", "A"))
@@ -164,7 +164,7 @@ def test_after_a_wipe_a_topic_has_the_permission_it_was_given(manager: Manager) 
 
 
 @pytest.mark.parametrize("delete", [False, True])
-def test_topics_a_broker_no_longer_says_go_if_the_setting_says_so(manager: Manager, delete: bool) -> None:
+def test_topics_missing_in_registration_are_removed_if_configured(manager: Manager, delete: bool) -> None:
     manager.config = replace(manager.config, delete_topic_with_broker_registration=delete)
     manager.come(registration(), topics("T", "A"))
     manager.come(registration(), topics("T", "B", version=2))
@@ -185,7 +185,7 @@ def test_topics_are_registered_at_known_brokers_all_or_none(manager: Manager) ->
     assert manager.all_topics().topic_list == ["A"]
 
 
-def test_a_static_topic_that_was_deleted_here_comes_back_whole(manager: Manager) -> None:
+def test_deleted_static_topic_returns_with_mapping_at_next_registration(manager: Manager) -> None:
     """Its broker says it every thirty seconds, and of the mapping nothing new."""
     said = topics("static", "T")
     said.topic_queue_mapping_info_map = {"static": TopicQueueMappingInfo(topic="static", bname="broker-a")}
@@ -196,7 +196,7 @@ def test_a_static_topic_that_was_deleted_here_comes_back_whole(manager: Manager)
     assert list(manager.found("static").topic_queue_mapping_by_broker or ()) == ["broker-a"]
 
 
-def test_filter_servers_stand_in_the_route_until_the_broker_has_none(manager: Manager) -> None:
+def test_filter_servers_stay_in_route_until_broker_has_none(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"), filter_servers=["10.0.0.1:30000"])
     assert manager.found("T").filter_server_table == {ADDRESS: ["10.0.0.1:30000"]}
     manager.come(registration(), topics("T", "A"))
@@ -208,7 +208,7 @@ def test_filter_servers_stand_in_the_route_until_the_broker_has_none(manager: Ma
 # They go
 
 
-def test_a_broker_is_there_as_long_as_it_promised(manager: Manager) -> None:
+def test_broker_expires_after_its_heartbeat_timeout(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"))
     manager.come(registration(SLAVE, 1, heartbeat_timeout_millis=10_000), topics("T", "A"))
     manager.clock.advance(10_001)
@@ -219,7 +219,7 @@ def test_a_broker_is_there_as_long_as_it_promised(manager: Manager) -> None:
     assert set(manager.expired()) == {BrokerAddrInfo("C", SLAVE), BrokerAddrInfo("C", ADDRESS)}
 
 
-def test_with_the_last_broker_its_topics_its_name_and_its_cluster_are_gone(manager: Manager) -> None:
+def test_last_broker_unregistered_removes_topics_name_and_cluster(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"), filter_servers=["f"])
     manager.come(registration(SLAVE, 1), topics("T", "A"))
     manager.go(ADDRESS)
@@ -265,14 +265,14 @@ def test_a_slave_acts_as_master_for_reading(manager: Manager) -> None:
     assert manager.found("T").broker_datas[0].broker_addrs == {0: ADDRESS, 1: SLAVE}
 
 
-def test_a_slave_that_comes_first_brings_its_topics_for_reading(manager: Manager) -> None:
+def test_slave_registering_first_has_its_topics_readable(manager: Manager) -> None:
     manager.come(acting(SLAVE, 1), topics("T", "A"))
     assert manager.found("T").queue_datas[0].perm == 4
     assert manager.found("T").broker_datas[0].broker_addrs == {1: SLAVE}  # supportActingMaster is off
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_brokers_are_told_of_a_new_lowest_id(manager: Manager, told: bool) -> None:
+def test_new_lowest_broker_id_is_sent_to_brokers_if_configured(manager: Manager, told: bool) -> None:
     manager.config = replace(manager.config, notify_min_broker_id_changed=told)
     manager.come(acting(SLAVE, 1), topics("T", "A"))
     result = manager.come(acting(ADDRESS, 0), topics("T", "A"))

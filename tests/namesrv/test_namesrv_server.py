@@ -12,7 +12,6 @@ from namesrv_cases import ADDRESS, NamesrvCase, registration, topics
 from gantrymq.clock import ManualClock
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import RemotingError, StoreError
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.namesrv.server import NamesrvServer
 from gantrymq.namesrv.settings import OWN_KEYS, NamesrvConfig, without_effect
@@ -35,6 +34,7 @@ from gantrymq.remoting.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
 )
 from gantrymq.remoting.transport.client import RemotingClient
+from memory_file_system import MemoryFileSystem
 
 pytestmark = pytest.mark.asyncio
 WHO = {"broker_name": "broker-a", "broker_addr": ADDRESS, "cluster_name": "C", "broker_id": 0}
@@ -48,20 +48,20 @@ async def gone(namesrv: NamesrvCase, topic: str = "T") -> None:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-async def test_a_registration_is_taken_in_both_forms(namesrv: NamesrvCase, compressed: bool) -> None:
+async def test_plain_and_compressed_registrations_are_accepted(namesrv: NamesrvCase, compressed: bool) -> None:
     answer = await namesrv.register(registration(), topics("T", "A"), compressed=compressed)
     assert answer.code == ResponseCode.SUCCESS
     route = decode_body(TopicRouteData, (await namesrv.route("T")).body)
     assert (route.queue_datas[0].broker_name, route.queue_datas[0].perm) == ("broker-a", 6)
 
 
-async def test_before_3_0_11_a_registration_was_the_topics_alone(namesrv: NamesrvCase) -> None:
+async def test_registration_of_broker_before_3_0_11_has_only_topics(namesrv: NamesrvCase) -> None:
     answer = await namesrv.ask(registration(), topics("T", "A"), version=36)
     assert answer.code == ResponseCode.SUCCESS
     assert (await namesrv.route("A")).code == ResponseCode.SUCCESS
 
 
-async def test_without_a_body_a_broker_registers_without_topics(namesrv: NamesrvCase) -> None:
+async def test_registration_without_body_has_no_topics(namesrv: NamesrvCase) -> None:
     assert (await namesrv.ask(registration())).code == ResponseCode.SUCCESS
     info = decode_body(ClusterInfo, (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
     assert info.broker_addr_table["broker-a"].broker_addrs == {0: ADDRESS}
@@ -83,14 +83,14 @@ async def test_numbers_as_keys_are_quoted_for_clients_that_need_it(namesrv: Name
     assert b'{"0":' in (await namesrv.route("T", version=OLD, ext_fields={"acceptStandardJsonOnly": "true"})).body
 
 
-async def test_a_route_that_is_not_there_is_refused_in_rocketmqs_words(namesrv: NamesrvCase) -> None:
+async def test_missing_route_has_error_text_of_rocketmq(namesrv: NamesrvCase) -> None:
     answer = await namesrv.route("nowhere")
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
     assert answer.remark is not None
     assert answer.remark.startswith("No topic route info in name server for the topic: nowhere\nSee ")
 
 
-async def test_a_client_of_a_zone_gets_its_brokers(namesrv: NamesrvCase) -> None:
+async def test_client_of_zone_gets_brokers_of_zone(namesrv: NamesrvCase) -> None:
     await namesrv.register(registration(), topics("T", "A"), ext_fields={"__ZONE_NAME": "east"})
     for mode, zone, brokers in [("true", "west", 0), ("true", "East", 1), ("false", "west", 1), ("true", " ", 1)]:
         answer = await namesrv.route("T", ext_fields={"__ZONE_MODE": mode, "__ZONE_NAME": zone})
@@ -100,13 +100,13 @@ async def test_a_client_of_a_zone_gets_its_brokers(namesrv: NamesrvCase) -> None
 # Brokers that go
 
 
-async def test_an_unregistration_is_done_when_it_is_answered(namesrv: NamesrvCase) -> None:
+async def test_unregistration_is_answered_once_done(namesrv: NamesrvCase) -> None:
     await namesrv.register(registration(), topics("T", "A"))
     assert (await namesrv.ask(UnRegisterBrokerRequestHeader(**WHO))).code == ResponseCode.SUCCESS
     assert (await namesrv.route("T")).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_all_brokers_of_a_connection_that_broke_are_gone(namesrv: NamesrvCase) -> None:
+async def test_broken_connection_unregisters_all_its_brokers(namesrv: NamesrvCase) -> None:
     broker = RemotingClient()
     await namesrv.register(registration(), topics("T", "A"), client=broker)
     await namesrv.register(registration("10.0.0.2:10911", name="broker-b"), topics("T", "A"), client=broker)
@@ -115,7 +115,7 @@ async def test_all_brokers_of_a_connection_that_broke_are_gone(namesrv: NamesrvC
     assert (await namesrv.route("A")).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_a_silent_broker_is_gone_after_two_minutes(namesrv: NamesrvCase, clock: ManualClock) -> None:
+async def test_silent_broker_is_unregistered_after_two_minutes(namesrv: NamesrvCase, clock: ManualClock) -> None:
     broker = RemotingClient()
     await namesrv.register(registration(), topics("T", "A"), client=broker)
     channel = await broker.channel(namesrv.server.address)
@@ -147,7 +147,7 @@ async def test_asking_for_the_version_counts_as_a_heart_beat(namesrv: NamesrvCas
     assert (await namesrv.route("T")).code == ResponseCode.SUCCESS
 
 
-async def test_a_slave_is_told_that_its_master_is_gone(tmp_path: Path) -> None:
+async def test_lost_master_is_sent_to_slave(tmp_path: Path) -> None:
     told: asyncio.Queue[NotifyMinBrokerIdChangeRequestHeader] = asyncio.Queue()
     slave = NamesrvCase(tmp_path / "slave")  # any server will do to hear it
     await slave.start()
@@ -170,7 +170,7 @@ async def test_a_slave_is_told_that_its_master_is_gone(tmp_path: Path) -> None:
 # Keys and values
 
 
-async def test_values_are_kept(namesrv: NamesrvCase, tmp_path: Path) -> None:
+async def test_kv_values_survive_restart(namesrv: NamesrvCase, tmp_path: Path) -> None:
     put, get = PutKVConfigRequestHeader, GetKVConfigRequestHeader
     assert (await namesrv.ask(get(namespace="n", key="k"))).code == ResponseCode.QUERY_NOT_FOUND
     assert (await namesrv.ask(GetKVListByNamespaceRequestHeader(namespace="n"))).code == ResponseCode.QUERY_NOT_FOUND
@@ -187,7 +187,7 @@ async def test_values_are_kept(namesrv: NamesrvCase, tmp_path: Path) -> None:
     await again.stop()
 
 
-async def test_ordered_topics_are_told_to_brokers_and_clients(tmp_path: Path) -> None:
+async def test_order_config_is_in_answers_to_brokers_and_clients(tmp_path: Path) -> None:
     namesrv = NamesrvCase(tmp_path, order_message_enable=True)
     await namesrv.start()
     await namesrv.ask(PutKVConfigRequestHeader(namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4"))
@@ -212,7 +212,7 @@ async def test_a_value_that_cannot_be_written_is_refused_and_the_old_one_stays()
     await namesrv.stop()
 
 
-async def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
+async def test_foreign_file_at_path_of_settings_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "kvConfig.json").write_text("not ours")
     server = NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path)
     with pytest.raises(StoreError, match=r"is no kvConfig\.json"):
@@ -224,9 +224,7 @@ async def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> No
 # Settings
 
 
-async def test_a_look_for_silent_brokers_that_fails_is_not_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_scan_for_silent_brokers_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks, failures = asyncio.Semaphore(0), []
 
     def look() -> None:
@@ -243,7 +241,7 @@ async def test_a_look_for_silent_brokers_that_fails_is_not_the_last(
     await namesrv.stop()
 
 
-async def test_a_number_that_no_timer_takes_changes_nothing(namesrv: NamesrvCase) -> None:
+async def test_interval_too_large_for_timer_is_refused(namesrv: NamesrvCase) -> None:
     update = RequestCode.UPDATE_NAMESRV_CONFIG
     answer = await namesrv.ask(update, b"scanNotActiveBrokerInterval=1" + b"0" * 30)
     assert answer.code == ResponseCode.INVALID_PARAMETER
@@ -252,7 +250,7 @@ async def test_a_number_that_no_timer_takes_changes_nothing(namesrv: NamesrvCase
     namesrv.server._scan()  # the next one in 292 million years
 
 
-async def test_settings_are_shown_changed_and_kept(namesrv: NamesrvCase, tmp_path: Path) -> None:
+async def test_settings_change_at_runtime_and_survive_restart(namesrv: NamesrvCase, tmp_path: Path) -> None:
     update, show = RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG
     assert (await namesrv.ask(update, b"enableTopicList=false\nserverWorkerThreads=3\nnobody=1\n")).code == 0
     text = (await namesrv.ask(show)).body.decode()
@@ -267,7 +265,7 @@ async def test_settings_are_shown_changed_and_kept(namesrv: NamesrvCase, tmp_pat
 
 
 @pytest.mark.parametrize("before", ["", "tls.server.mode=enforcing\n"])
-async def test_no_tool_says_how_tls_is_answered(namesrv: NamesrvCase, tmp_path: Path, before: str) -> None:
+async def test_config_update_does_not_change_tls_keys(namesrv: NamesrvCase, tmp_path: Path, before: str) -> None:
     file = tmp_path / "namesrv/namesrv.properties"
     file.parent.mkdir()
     file.write_text(before)
@@ -315,7 +313,7 @@ async def test_a_file_of_settings_stays_private_and_a_link_to_it_a_link(tmp_path
     }
 
 
-async def test_the_port_that_is_shown_is_the_one_it_listens_on(namesrv: NamesrvCase) -> None:
+async def test_displayed_port_is_the_listening_port(namesrv: NamesrvCase) -> None:
     text = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
     assert f"\nlistenPort={namesrv.server.port}\n" in text
 
@@ -368,7 +366,7 @@ async def test_a_tool_may_send_back_what_the_name_server_showed(namesrv: Namesrv
     assert (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode() == shown
 
 
-async def test_a_fresh_name_server_may_ask_for_patience(tmp_path: Path, clock: ManualClock) -> None:
+async def test_new_name_server_refuses_routes_until_wait_ends(tmp_path: Path, clock: ManualClock) -> None:
     namesrv = NamesrvCase(tmp_path, clock=clock, need_wait_for_service=True)
     await namesrv.start()
     await namesrv.register(registration(), topics("T", "A"))
@@ -379,13 +377,13 @@ async def test_a_fresh_name_server_may_ask_for_patience(tmp_path: Path, clock: M
     await namesrv.stop()
 
 
-async def test_a_port_that_is_taken_is_one_clear_error(namesrv: NamesrvCase, tmp_path: Path) -> None:
+async def test_used_port_raises_one_clear_error(namesrv: NamesrvCase, tmp_path: Path) -> None:
     other = NamesrvServer(NamesrvConfig(listen_port=namesrv.server.port), home=tmp_path / "other")
     with pytest.raises(RemotingError, match="cannot listen on"):
         await other.start()
 
 
-async def test_lists_of_topics(namesrv: NamesrvCase) -> None:
+async def test_topic_list_requests_return_topics(namesrv: NamesrvCase) -> None:
     await namesrv.register(registration(), topics("T", "A"))
     for code, names in [
         (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ["T", "A"]),
@@ -396,7 +394,7 @@ async def test_lists_of_topics(namesrv: NamesrvCase) -> None:
         assert decode_body(TopicList, (await namesrv.ask(code)).body).topic_list == names
 
 
-async def test_files_are_where_the_settings_say(tmp_path: Path) -> None:
+async def test_files_are_written_to_configured_paths(tmp_path: Path) -> None:
     config = NamesrvConfig(listen_port=0, kv_config_path=str(tmp_path / "k.json"))
     server = NamesrvServer(config, home=tmp_path / "home", fs=RealFileSystem())
     await server.start()
@@ -407,7 +405,7 @@ async def test_files_are_where_the_settings_say(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-async def test_to_give_back_what_was_not_taken_makes_no_topic_writable(namesrv: NamesrvCase) -> None:
+async def test_restoring_unwiped_permission_makes_no_topic_writable(namesrv: NamesrvCase) -> None:
     """Java gives all topics of the broker the permission to read and write, those that are read-only too."""
     await namesrv.register(registration(), topics("T", "A", perm=4))
     for change in (WipeWritePermOfBrokerRequestHeader, AddWritePermOfBrokerRequestHeader) * 2:
@@ -416,7 +414,7 @@ async def test_to_give_back_what_was_not_taken_makes_no_topic_writable(namesrv: 
             assert decode_body(TopicRouteData, (await namesrv.route("T")).body).queue_datas[0].perm == 4
 
 
-async def test_a_wipe_stands_over_a_restart_of_the_name_server(tmp_path: Path) -> None:
+async def test_wiped_write_permission_survives_restart_of_name_server(tmp_path: Path) -> None:
     async def perm(namesrv: NamesrvCase) -> int:
         await namesrv.register(registration(), topics("T", "A"))
         return decode_body(TopicRouteData, (await namesrv.route("T")).body).queue_datas[0].perm

@@ -58,7 +58,7 @@ def request(rng: random.Random, codes: list[int]) -> RemotingCommand:
 
 
 @pytest.mark.asyncio
-async def test_whatever_comes_is_answered_and_nothing_falls_over(namesrv: NamesrvCase, rng: random.Random) -> None:
+async def test_arbitrary_request_is_answered_and_server_survives(namesrv: NamesrvCase, rng: random.Random) -> None:
     codes = sorted(namesrv.server._dispatcher._processors)
     assert len(codes) == 23
     with capture_logs() as lines:

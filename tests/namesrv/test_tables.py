@@ -34,7 +34,7 @@ def test_a_topic_lives_as_long_as_a_broker_has_it() -> None:
     assert topics.topics() == []
 
 
-def test_wiping_takes_the_right_to_write() -> None:
+def test_wipe_removes_write_permission() -> None:
     topics = table(("a", "b1", 0), ("c", "b1", 0), ("a", "b2", 0))
     assert topics.wipe_write_perm("b1") == 2
     assert {name: data.perm for name, data in topics.queues("a").items()} == {"b1": 4, "b2": 6}
@@ -42,7 +42,7 @@ def test_wiping_takes_the_right_to_write() -> None:
     assert topics.wipe_write_perm("nobody") == 0
 
 
-def test_unit_topics_are_told_by_their_flags() -> None:
+def test_unit_topics_are_recognised_by_flags() -> None:
     topics = table(("none", "b", 0), ("unit", "b", 1), ("sub", "b", 2), ("both", "b", 3))
     assert topics.with_flags(FLAG_UNIT) == ["unit", "both"]
     assert topics.with_flags(FLAG_UNIT_SUB) == ["sub", "both"]
@@ -108,6 +108,6 @@ def test_settings_are_read_under_rocketmqs_keys() -> None:
         read_namesrv_config({"listenPort": "70000"})
 
 
-def test_no_key_both_acts_and_does_not() -> None:
+def test_keys_with_and_without_effect_are_disjoint() -> None:
     assert not [name for name in WITHOUT_EFFECT if acts(name)]
     assert acts("tls.server.mode")

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantrymq.errors import GantrymqError
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.store.message_store import MessageStore
+from memory_file_system import MemoryFileSystem
 from store_cases import BARE, ROOT, await_dispatch, content, files_of, killed, memory_store, odd_message, open_store
 
 COUNT = 160

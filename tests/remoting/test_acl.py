@@ -13,7 +13,7 @@ def signed(credentials: SessionCredentials) -> RemotingCommand:
     return received
 
 
-def test_a_signature_holds_for_its_secret_alone() -> None:
+def test_signature_with_other_secret_does_not_match() -> None:
     received = signed(SessionCredentials("RocketMQ", "12345678"))
     assert signature_matches(received, "12345678")
     assert not signature_matches(received, "12345679")
@@ -29,7 +29,7 @@ def test_a_changed_field_breaks_the_signature() -> None:
     assert not signature_matches(received, "12345678")
 
 
-def test_signing_again_gives_the_same() -> None:
+def test_signature_is_deterministic() -> None:
     command = RemotingCommand.request(GetMaxOffsetRequestHeader(topic="T", queue_id=0))
     credentials = SessionCredentials("k", "s")
     credentials.sign(command)

@@ -33,7 +33,7 @@ ROUTE = TopicRouteData(
 )
 
 
-def test_a_route_in_both_kinds_of_json() -> None:
+def test_route_decodes_from_standard_and_fastjson() -> None:
     standard, fastjson = ROUTE.encode(), ROUTE.encode(standard=False)
     assert b'"brokerAddrs":{"0":"10.0.0.1:10911"' in standard
     assert b'"brokerAddrs":{0:"10.0.0.1:10911",1:' in fastjson
@@ -114,7 +114,7 @@ def test_the_required_fields_of_a_body_must_be_set(body: type[Body], raw: bytes)
         decode_body(body, raw)
 
 
-def test_a_batch_comes_back_as_it_was() -> None:
+def test_batch_round_trips() -> None:
     messages = [
         BatchedMessage(0, b"", b""),
         BatchedMessage(-1, b"body", b"TAGS\x01a\x02"),
@@ -124,7 +124,7 @@ def test_a_batch_comes_back_as_it_was() -> None:
     assert decode_batch(b"") == []
 
 
-def test_a_batch_is_checked_before_it_is_believed() -> None:
+def test_counts_of_batch_are_checked_before_use() -> None:
     raw = encode_batch([BatchedMessage(0, b"body", b"A\x01b\x02")] * 2)
     for at in range(0, 22, 2):
         for value in (b"\xff\xff", b"\x00\x00", b"\x7f\xff"):
@@ -165,5 +165,5 @@ def test_acknowledged_offsets_that_cannot_be_are_refused(bit_set: str, most: int
 
 
 @pytest.mark.parametrize("bit_set", [None, "", "AAAA"])
-def test_no_offsets_are_acknowledged(bit_set: str | None) -> None:
+def test_batch_ack_without_bits_has_no_offsets(bit_set: str | None) -> None:
     assert BatchAck(consumer_group="G", topic="T", bit_set=bit_set).bits(8) == []

@@ -44,7 +44,7 @@ def test_the_stream_may_be_cut_anywhere(sent: list[RemotingCommand], data: st.Da
     assert connection.buffered_bytes == 0
 
 
-def test_byte_by_byte() -> None:
+def test_frame_received_byte_by_byte_is_decoded() -> None:
     sent = [RemotingCommand(code, body=bytes(code)) for code in (0, 10, 300)]
     connection = Connection()
     received = [one for byte in b"".join(map(encode_command, sent)) for one in connection.receive(bytes([byte]))]
@@ -141,14 +141,14 @@ def test_binary_ext_fields_never_reach_beyond_themselves(entries: bytes) -> None
         assert only(frame(header, serialize_type=1)).ext_fields
 
 
-def test_binary_ext_fields_are_not_endless() -> None:
+def test_binary_ext_fields_have_a_limit() -> None:
     entries = encode_ext_fields({str(number): "x" for number in range(MAX_EXT_FIELDS + 2)})
     header = struct.pack(">hBhiiiI", 1, 0, 0, 0, 0, 0, len(entries)) + entries
     with pytest.raises(RemotingCommandError, match="extFields"):
         assert only(frame(header, serialize_type=1)).ext_fields
 
 
-def test_garbage_is_refused_or_understood_and_nothing_else(rng: random.Random) -> None:
+def test_arbitrary_bytes_decode_or_raise_command_error(rng: random.Random) -> None:
     """Bytes of sound frames, damaged at random: only a RemotingCommandError may come of them."""
     sound = [
         encode_command(RemotingCommand(code, ext_fields={"a": "1", "b": "ü"}, body=b"body", serialize_type=form))
@@ -166,7 +166,7 @@ def test_garbage_is_refused_or_understood_and_nothing_else(rng: random.Random) -
             continue
 
 
-def test_a_code_of_more_than_16_bits_goes_as_json() -> None:
+def test_code_above_16_bits_is_sent_as_json() -> None:
     command = RemotingCommand(RequestCode.POP_MESSAGE, serialize_type=SerializeType.ROCKETMQ)
     assert only(encode_command(command)).code == RequestCode.POP_MESSAGE
 
@@ -185,7 +185,7 @@ def test_json_as_other_clients_write_it() -> None:
     assert (command.code, command.opaque, command.language) == (11, 3, 1)
 
 
-def test_an_empty_value_is_none_in_the_binary_form() -> None:
+def test_empty_value_in_binary_header_decodes_to_none() -> None:
     command = RemotingCommand(10, ext_fields={"a": "", "b": "x"}, serialize_type=SerializeType.ROCKETMQ)
     assert only(encode_command(command)).ext_fields == {"b": "x"}
 
@@ -206,7 +206,7 @@ def test_pending_requests_end_once() -> None:
     assert pending.next_deadline() is None
 
 
-def test_pending_requests_forget_what_was_answered() -> None:
+def test_answered_requests_leave_pending_table() -> None:
     pending: PendingRequests[int] = PendingRequests()
     pending.add(-1, 1e9)
     for number in range(10_000):
@@ -222,7 +222,7 @@ def test_an_opaque_in_use_is_passed_over() -> None:
     assert pending.add("second", 1) == 6
 
 
-def test_a_body_that_is_too_long_is_not_kept_however_it_is_cut(rng: random.Random) -> None:
+def test_too_long_body_in_pieces_is_not_buffered(rng: random.Random) -> None:
     """The request comes as soon as its header is there, and what follows the body is read as ever."""
     limits = {1: 100_000, 2: 1 << 20}
     long = encode_command(RemotingCommand(1, opaque=1, body=bytes(300_000)))

@@ -27,7 +27,7 @@ def over_the_wire(command: RemotingCommand, form: int) -> RemotingCommand:
     group=TEXT.filter(bool), topic=TEXT.filter(bool), number=INT, born=LONG, properties=TEXT.filter(bool) | st.none(),
     unit_mode=st.booleans() | st.none(), form=st.sampled_from(list(SerializeType)),
 )  # fmt: skip
-def test_a_header_comes_back_as_it_was(
+def test_header_round_trips(
     group: str, topic: str, number: int, born: int, properties: str | None, unit_mode: bool | None, form: int
 ) -> None:
     header = SendMessageRequestHeaderV2(
@@ -49,7 +49,7 @@ def test_a_missing_field_is_named_as_rocketmq_names_it(form: int) -> None:
 
 
 @FORMS
-def test_no_fields_at_all(form: int) -> None:
+def test_header_without_fields_names_missing_field(form: int) -> None:
     received = over_the_wire(RemotingCommand(RequestCode.GET_MAX_OFFSET), form)
     with pytest.raises(RemotingCommandError, match=r"^the custom field <topic> is null$"):
         received.read(GetMaxOffsetRequestHeader)
@@ -57,7 +57,7 @@ def test_no_fields_at_all(form: int) -> None:
 
 @FORMS
 @pytest.mark.parametrize(("text", "number"), [("7", 7), ("+7", 7), ("-0", 0), ("007", 7), ("2147483647", 2147483647)])
-def test_numbers_as_java_parses_them(form: int, text: str, number: int) -> None:
+def test_numbers_are_parsed_like_java(form: int, text: str, number: int) -> None:
     fields = {"topic": "T", "queueId": text, "committed": "FALSE"}
     header = over_the_wire(RemotingCommand(30, ext_fields=fields), form).read(GetMaxOffsetRequestHeader)
     assert (header.queue_id, header.committed) == (number, False)
@@ -72,7 +72,7 @@ def test_an_invalid_number_is_named_in_the_error(form: int, text: str) -> None:
 
 
 @FORMS
-def test_a_long_is_wider_than_an_int(form: int) -> None:
+def test_long_field_accepts_63_bits(form: int) -> None:
     fields = {"consumerGroup": "g", "topic": "T", "queueId": "1", "commitOffset": str((1 << 63) - 1)}
     received = over_the_wire(RemotingCommand(15, ext_fields=fields), form)
     assert received.read(UpdateConsumerOffsetRequestHeader).commit_offset == (1 << 63) - 1
@@ -86,7 +86,7 @@ def test_unknown_fields_are_passed_over_and_a_topic_called_null_is_one() -> None
     assert over_the_wire(RemotingCommand(30, ext_fields=fields), 0).read(GetMaxOffsetRequestHeader).topic == "null"
 
 
-def test_a_response_answers_in_the_form_of_its_request() -> None:
+def test_response_uses_encoding_of_request() -> None:
     request = RemotingCommand(30, opaque=9, serialize_type=SerializeType.ROCKETMQ)
     response = request.response(0, "fine")
     assert (response.opaque, response.serialize_type, response.is_response) == (9, SerializeType.ROCKETMQ, True)

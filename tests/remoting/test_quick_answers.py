@@ -29,7 +29,7 @@ def quick_batch(request: RemotingCommand, header: SendMessageResponseHeader) -> 
     return b"".join(pieces) if pieces is not None else None
 
 
-def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
+def test_quick_answer_equals_encoded_answer(rng: random.Random) -> None:
     for _ in range(50):
         header = SendMessageResponseHeader(
             msg_id=rng.randbytes(16).hex().upper(),
@@ -48,13 +48,13 @@ def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
 @pytest.mark.parametrize(
     ("transaction_id", "serialize_type"), [(None, 0), ("", 0), ('a"b', 0), ("a\\b", 0), ("ü", 0), ("plain", 1)]
 )
-def test_unusual_answers_take_the_ordinary_path(transaction_id: str | None, serialize_type: int) -> None:
+def test_unusual_answers_use_ordinary_encoder(transaction_id: str | None, serialize_type: int) -> None:
     header = SendMessageResponseHeader(msg_id="00", queue_id=0, queue_offset=0, transaction_id=transaction_id)
     assert quick(RemotingCommand(310, serialize_type=serialize_type), header) is None
 
 
 @pytest.mark.parametrize("transaction_id", [None, "7F000001"])
-def test_that_to_a_batch_is_the_ordinary_answer(rng: random.Random, transaction_id: str | None) -> None:
+def test_answer_to_batch_equals_encoded_answer(rng: random.Random, transaction_id: str | None) -> None:
     for count in (2, 3, 50):
         msg_ids = ",".join(rng.randbytes(16).hex().upper() for _ in range(count))
         header = SendMessageResponseHeader(
@@ -75,7 +75,7 @@ def test_that_to_a_batch_is_the_ordinary_answer(rng: random.Random, transaction_
     ("transaction_id", "serialize_type", "msg_ids"),
     [("", 0, "00,01"), ('a"b', 0, "00,01"), ("plain", 1, "00,01"), ("plain", 0, "0" * MAX_FRAME_BYTES)],
 )
-def test_a_batch_that_is_not_plain_goes_the_ordinary_way(
+def test_batch_with_special_properties_uses_ordinary_encoder(
     transaction_id: str, serialize_type: int, msg_ids: str
 ) -> None:
     header = SendMessageResponseHeader(msg_id=msg_ids, queue_id=0, queue_offset=0, transaction_id=transaction_id)
@@ -98,7 +98,7 @@ def test_a_quick_pull_answer_has_the_ordinary_head(rng: random.Random) -> None:
         assert Connection().receive(head + body) == Connection().receive(ordinary + body)
 
 
-def test_a_head_that_is_not_plain_goes_the_ordinary_way() -> None:
+def test_pull_answer_with_special_header_uses_ordinary_encoder() -> None:
     request = RemotingCommand(11)
     assert encode_found_head(RemotingCommand(11, serialize_type=1), "FOUND", found(), 0) is None
     assert encode_found_head(request, "FOUND", found(group_sys_flag=None), 0) is None

@@ -44,7 +44,7 @@ def test_decoding_inverts_encoding(topics: list[TopicConfig]) -> None:
     assert decode_compressed(encode_compressed(body)) == body
 
 
-def test_flags_and_order_are_not_in_it() -> None:
+def test_compressed_registration_lacks_flags_and_order() -> None:
     flagged = TopicConfig(topic_name="t", topic_sys_flag=3, order=True)
     read = decode_compressed(encode_compressed(body_of(flagged)))
     assert read.topic_config_serialize_wrapper.topic_config_table["t"] == TopicConfig(topic_name="t")

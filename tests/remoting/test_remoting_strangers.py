@@ -166,7 +166,7 @@ HEADERS = {
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
 @pytest.mark.usefixtures("without_collections")
-def test_memory_of_a_refused_frame_goes_with_its_connection(run: Callable[[Scenario], None], header: bytes) -> None:
+def test_closed_connection_frees_memory_of_refused_frame(run: Callable[[Scenario], None], header: bytes) -> None:
     """An error that is kept holds its traceback, that the frames, those the bytes: a cycle, unless it is cut."""
 
     async def scenario() -> None:
@@ -189,7 +189,7 @@ def test_memory_of_a_refused_frame_goes_with_its_connection(run: Callable[[Scena
 
 @pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize("tail", [b"\x16\x03\x01\x00\x05hello", b"\x16\x03\x01\x02\x00" + bytes(512), b"\x16\x03"])
-def test_memory_of_a_broken_tls_session_goes_with_its_connection(run: Callable[[Scenario], None], tail: bytes) -> None:
+def test_closed_connection_frees_memory_of_broken_tls_session(run: Callable[[Scenario], None], tail: bytes) -> None:
     async def scenario() -> None:
         async with Served() as served:
             reader, writer = await served.connect()
@@ -314,7 +314,7 @@ class Noted:
     ],
     ids=["short ones", "a long one", "a long one among short ones", "too much", "too many", "few"],
 )
-def test_a_long_request_waits_for_its_turn_and_short_ones_that_come_together_do_not(
+def test_long_request_waits_for_turn_and_short_concurrent_ones_do_not(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, body_bytes: list[int], at_once: int
 ) -> None:
     monkeypatch.setattr(channel_module, "SLICE_S", 60.0)
@@ -457,7 +457,7 @@ def test_connections_that_never_sent_a_request_make_room_for_others(run: Callabl
     run(scenario)
 
 
-def test_few_descriptors_left_count_as_too_many_connections(run: Callable[[Scenario], None]) -> None:
+def test_connection_with_few_descriptors_left_is_closed(run: Callable[[Scenario], None]) -> None:
     """Or the store could open no file."""
 
     async def scenario() -> None:
@@ -489,7 +489,7 @@ def test_handshakes_that_never_end_are_bounded_in_number_and_time(run: Callable[
     run(scenario)
 
 
-def test_log_lines_that_strangers_cause_are_limited() -> None:
+def test_log_lines_of_bad_connections_are_limited() -> None:
     now = [0.0]
     limited = LimitedLog(lambda: now[0])
     with capture_logs() as logs:

@@ -5,6 +5,7 @@ import random
 import shutil
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_failed_and_unknown_requests_are_answered(run: Callable[[Scenario], None
     run(scenario)
 
 
-def test_a_server_may_ask_its_client(run: Callable[[Scenario], None]) -> None:
+def test_server_sends_request_to_client(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address), calling(handler=RequestDispatcher({ECHO: echo})) as client:
             assert (await client.invoke(address, RemotingCommand(ASK_BACK), 60_000)).body == b"who are you"
@@ -143,7 +144,7 @@ def test_a_server_may_ask_its_client(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
-def test_no_answer_and_no_connection(run: Callable[[Scenario], None]) -> None:
+def test_request_without_answer_times_out_and_without_server_fails(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address), calling() as client:
             await client.channel(address)  # which may take longer than the 20 ms
@@ -190,7 +191,7 @@ def test_a_silent_connection_is_replaced(run: Callable[[Scenario], None]) -> Non
     run(scenario)
 
 
-def test_a_connection_that_brings_other_answers_is_kept(run: Callable[[Scenario], None]) -> None:
+def test_timeout_keeps_connection_with_other_answers(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (server, address), calling() as client:
             never = asyncio.create_task(client.invoke(address, RemotingCommand(NEVER), 200))
@@ -254,7 +255,7 @@ def test_a_failed_connection_attempt_is_an_error_for_all_waiting_callers(run: Ca
     run(scenario)
 
 
-def test_one_way_leaves_no_trace(run: Callable[[Scenario], None]) -> None:
+def test_one_way_request_leaves_no_pending_entry(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         seen: list[RemotingCommand] = []
 
@@ -305,7 +306,7 @@ def test_closing_does_not_wait_for_a_peer_that_does_not_read(run: Callable[[Scen
     run(scenario)
 
 
-def test_a_typed_exchange(run: Callable[[Scenario], None]) -> None:
+def test_typed_request_gets_typed_response(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
             asked = request.read(GetMaxOffsetRequestHeader)
@@ -322,7 +323,7 @@ def test_a_typed_exchange(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
-def test_strangers_do_not_affect_other_connections(run: Callable[[Scenario], None]) -> None:
+def test_bad_connection_does_not_affect_others(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (server, address), calling() as client:
             for garbage in (
@@ -347,7 +348,7 @@ def test_strangers_do_not_affect_other_connections(run: Callable[[Scenario], Non
     run(scenario)
 
 
-def test_requests_in_front_of_no_frame_are_answered(run: Callable[[Scenario], None]) -> None:
+def test_requests_before_invalid_bytes_are_answered(run: Callable[[Scenario], None]) -> None:
     """A read may bring both; what is done must not hang on how the stream was cut."""
 
     async def scenario() -> None:
@@ -379,7 +380,7 @@ async def answering_with_garbage() -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-def test_an_answer_in_front_of_no_frame_arrives(run: Callable[[Scenario], None]) -> None:
+def test_answer_before_invalid_bytes_arrives(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with answering_with_garbage() as address, calling() as client:
             for _ in range(2):  # the second time over a new connection
@@ -390,7 +391,7 @@ def test_an_answer_in_front_of_no_frame_arrives(run: Callable[[Scenario], None])
     run(scenario)
 
 
-def test_an_answer_in_front_of_no_frame_arrives_without_a_loop(run: Callable[[Scenario], None]) -> None:
+def test_answer_before_invalid_bytes_arrives_at_blocking_client(run: Callable[[Scenario], None]) -> None:
     def ask(address: str) -> None:
         connection = BlockingConnection(address, ClientConfig(address), SystemClock())
         connection.send(RemotingCommand(ECHO))
@@ -475,7 +476,7 @@ def test_a_client_that_sent_close_notify_is_answered_and_closed(run: Callable[[S
     run(scenario)
 
 
-def test_a_server_that_sent_close_notify_is_read_and_left(run: Callable[[Scenario], None]) -> None:
+def test_client_reads_answers_and_closes_after_close_notify_of_server(run: Callable[[Scenario], None]) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = Tls(self_signed_context(), server_side=True)
         while not (asked := server.hear(await reader.read(65536))):
@@ -586,7 +587,7 @@ def test_too_many_connections_and_idle_ones_are_closed(run: Callable[[Scenario],
     run(scenario)
 
 
-def test_half_frames_are_bounded_together(run: Callable[[Scenario], None]) -> None:
+def test_incomplete_frames_share_a_memory_limit(run: Callable[[Scenario], None]) -> None:
     """Whoever holds much for long goes first; a quick sender of as much stays."""
 
     async def scenario() -> None:
@@ -607,7 +608,7 @@ def test_half_frames_are_bounded_together(run: Callable[[Scenario], None]) -> No
     run(scenario)
 
 
-def test_a_peer_that_does_not_read_is_not_read_either(run: Callable[[Scenario], None]) -> None:
+def test_peer_that_does_not_read_is_paused(run: Callable[[Scenario], None]) -> None:
     """A client that only asks: the server stops reading it, so that what it owes stays bounded."""
 
     async def scenario() -> None:
@@ -626,7 +627,7 @@ def test_a_peer_that_does_not_read_is_not_read_either(run: Callable[[Scenario], 
     run(scenario)
 
 
-def test_a_server_that_does_not_read_holds_nobody_longer_than_asked_for(
+def test_send_to_server_that_does_not_read_ends_at_timeout(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "_SILENT_SECONDS", 60)  # a busy machine makes 50 ms longer than the 100 of this
@@ -648,7 +649,9 @@ def test_a_server_that_does_not_read_holds_nobody_longer_than_asked_for(
     run(scenario)
 
 
-def test_who_lets_too_much_wait_is_cut_off(run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_with_too_many_unread_bytes_is_disconnected(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channel_module, "MAX_UNREAD_BYTES", 4 << 20)
 
     async def scenario() -> None:
@@ -670,7 +673,7 @@ def test_who_lets_too_much_wait_is_cut_off(run: Callable[[Scenario], None], monk
     run(scenario)
 
 
-def test_a_handshake_that_never_ends_does_not_hold_ever_more(
+def test_unfinished_handshake_has_memory_limit(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is sent one way is given up by nobody's time-out."""
@@ -719,7 +722,7 @@ async def far_away(address: str) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("apart_s", [0, 0.002])
-def test_who_waits_until_more_can_be_sent_is_not_cut_off(
+def test_client_that_waits_for_drain_is_not_disconnected(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, tls: bool, apart_s: float
 ) -> None:
     """Neither while a TLS handshake lasts, nor when all who waited are let go on at once."""
@@ -757,7 +760,7 @@ def test_answers_of_one_loop_turn_leave_in_one_write(run: Callable[[Scenario], N
 
 
 @pytest.mark.parametrize("mode", list(TlsMode))
-def test_tls_modes(run: Callable[[Scenario], None], mode: TlsMode) -> None:
+def test_server_accepts_tls_and_plain_text_by_mode(run: Callable[[Scenario], None], mode: TlsMode) -> None:
     server_tls = tls_server(CERTIFICATE | {"tls.server.mode": mode.value})
     context = tls_client(
         {"tls.enable": "true", "tls.client.authServer": "true", "tls.client.trustCertPath": str(TLS / "server.pem")}
@@ -799,6 +802,28 @@ def test_a_server_without_a_certificate_makes_one(
             else:
                 with pytest.raises(RemotingConnectError):
                     await call
+
+    run(scenario)
+
+
+def test_tls_without_certificate_or_extra_closes_connection_and_names_the_extra(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)  # as if it were not installed
+    with pytest.raises(RemotingCommandError, match=r"tls\.server\.certPath.*pip install 'gantrymq\[tls\]'"):
+        TlsServer().answering()
+    with pytest.raises(ConfigError, match="extra tls"):
+        tls_server({"tls.server.mode": "enforcing", "tls.test.mode.enable": "true"})
+
+    async def scenario() -> None:
+        async with (
+            serving() as (_, address),
+            calling() as plain,
+            calling(tls=tls_client({"tls.enable": "true"})) as tls,
+        ):
+            with pytest.raises(RemotingConnectError):
+                await tls.invoke(address, RemotingCommand(ECHO), 60_000)
+            assert (await plain.invoke(address, RemotingCommand(ECHO, body=b"hello"), 60_000)).body == b"hello"
 
     run(scenario)
 
@@ -852,7 +877,7 @@ def shown(server: TlsServer) -> bytes:
     return _handshake(context, known_to_nobody())
 
 
-def test_a_certificate_that_was_replaced_is_taken_over(replaceable: dict[str, str], tmp_path: Path) -> None:
+def test_replaced_certificate_is_reloaded(replaceable: dict[str, str], tmp_path: Path) -> None:
     server = tls_server(replaceable)
 
     def reports() -> list[str]:
@@ -877,7 +902,7 @@ def test_a_certificate_that_was_replaced_is_taken_over(replaceable: dict[str, st
     assert b"renewed" in shown(server)
 
 
-def test_who_is_trusted_is_taken_over_too(replaceable: dict[str, str], tmp_path: Path) -> None:
+def test_reloaded_tls_files_include_trusted_certificates(replaceable: dict[str, str], tmp_path: Path) -> None:
     server = tls_server(replaceable | {"tls.server.authClient": "true"})
     shutil.copy(TLS / "renewed.pem", tmp_path / "trusted.pem")
     server.reload()
@@ -886,7 +911,7 @@ def test_who_is_trusted_is_taken_over_too(replaceable: dict[str, str], tmp_path:
     assert b"renewed" in context.get_ca_certs(binary_form=True)[0]
 
 
-def test_a_server_that_runs_takes_a_new_certificate_over(
+def test_running_server_uses_replaced_certificate(
     run: Callable[[Scenario], None], replaceable: dict[str, str], tmp_path: Path
 ) -> None:
     trusted = {"tls.client.authServer": "true", "tls.client.trustCertPath": str(TLS / "renewed.pem")}
@@ -907,7 +932,7 @@ def test_a_server_that_runs_takes_a_new_certificate_over(
     run(scenario)
 
 
-def test_a_server_nobody_vouches_for_is_not_spoken_to(run: Callable[[Scenario], None]) -> None:
+def test_server_with_untrusted_certificate_is_refused(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         stranger = tls_client({"tls.enable": "true", "tls.client.authServer": "true"})
         async with serving(tls=tls_server(CERTIFICATE)) as (_, address), calling(tls=stranger) as client:
@@ -931,7 +956,7 @@ KNOWN = {"tls.server.trustCertPath": str(TLS / "server.pem")}
         (KNOWN | {"tls.server.authClient": "true"}, False, True),
     ],
 )
-def test_who_must_show_a_certificate(
+def test_client_certificate_is_required_as_configured(
     run: Callable[[Scenario], None], asked: dict[str, str], nobody: bool, named: bool
 ) -> None:
     own = {"tls.client.certPath": str(TLS / "server.pem"), "tls.client.keyPath": str(TLS / "server.key")}
@@ -968,7 +993,7 @@ def test_bad_tls_settings_are_named(settings: dict[str, str], key: str) -> None:
     assert caught.value.key == key
 
 
-def test_no_tls_unless_asked_for() -> None:
+def test_tls_is_off_by_default() -> None:
     assert tls_client({}) is None
 
 
@@ -992,13 +1017,13 @@ def test_an_invalid_address_is_named_in_the_error(address: str) -> None:
         split_address(address)
 
 
-def test_addresses() -> None:
+def test_address_is_split_into_host_and_port() -> None:
     assert split_address("127.0.0.1:9876") == ("127.0.0.1", 9876)
     assert split_address("[::1]:9876") == ("::1", 9876)
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])
-def test_a_host_that_is_none_is_not_listened_on(run: Callable[[Scenario], None], host: str) -> None:
+def test_listen_on_unknown_host_fails(run: Callable[[Scenario], None], host: str) -> None:
     async def scenario() -> None:
         with pytest.raises(RemotingError, match="cannot listen on"):
             await RemotingServer(RequestDispatcher()).start(host)
@@ -1006,7 +1031,7 @@ def test_a_host_that_is_none_is_not_listened_on(run: Callable[[Scenario], None],
     run(scenario)
 
 
-def test_a_port_that_is_taken(run: Callable[[Scenario], None]) -> None:
+def test_listen_on_used_port_fails(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address):
             with pytest.raises(RemotingError, match="cannot listen on"):
@@ -1015,7 +1040,7 @@ def test_a_port_that_is_taken(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
-def test_who_comes_while_a_server_closes_is_not_left_waiting(run: Callable[[Scenario], None]) -> None:
+def test_connection_during_close_of_server_is_closed(run: Callable[[Scenario], None]) -> None:
     """Accepted, but nobody's: such a connection would stay open without an answer for as long as the process lives."""
 
     async def scenario() -> None:

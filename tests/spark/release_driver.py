@@ -40,6 +40,12 @@ class Release:
         loaded.write.format("rocketmq").mode("append").save(f"{self._room}/copy")
         return self._spark.read.format("rocketmq").load(f"{self._room}/copy").count()
 
+    def landed(self) -> int:
+        """The rows of a table that a topic was landed in."""
+        from gantrymq.spark import land
+
+        return land(self._spark, self._store, f"{self._room}/landed", topic="orders", commit_rows=30).totals.rows
+
     def stream(self, **options: str) -> DataFrame:
         """All that the store has, as a stream."""
         reading = self._spark.readStream.format("rocketmq").schema("topic string, body binary")
@@ -69,6 +75,7 @@ def main() -> None:
         "columns": lambda: release.count(columns="all", keys="k7"),
         "filter": lambda: release.count("body binary", tags="paid"),
         "write": release.written,
+        "land": release.landed,
         "stream": lambda: release.streamed("parquet", "parquet"),
         "limit": lambda: release.streamed("limited", "parquet", maxOffsetsPerTrigger="30"),
         "stream into a store": lambda: release.streamed("store", "rocketmq"),

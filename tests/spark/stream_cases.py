@@ -65,6 +65,6 @@ def bodies(rows: list[Row]) -> list[bytes]:
 
 
 def offsets(text: str) -> dict[str, Any]:
-    """The offsets of a checkpoint, without the fingerprints of the logs."""
+    """The offsets of a checkpoint, without what lies beside the topics."""
     found: dict[str, Any] = json.loads(text)
-    return {topic: inner for topic, inner in found.items() if topic != "#log"}
+    return {topic: inner for topic, inner in found.items() if topic[0] != "#"}

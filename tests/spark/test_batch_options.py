@@ -42,7 +42,7 @@ def orders(*ranges: tuple[int, int, int]) -> list[tuple[str, int, int]]:
     return [("orders", queue, offset) for queue, low, high in ranges for offset in range(low, high)]
 
 
-def test_offsets(path: Path) -> None:
+def test_starting_and_ending_offsets_bound_rows(path: Path) -> None:
     chosen = {"subscribe": "orders"}
     starts, ends = '{"orders":{"0":3,"1":-2}}', '{"orders":{"a":{"0":7,"1":-1}}}'
     assert places(path, **chosen) == orders((0, 0, 10), (1, 0, 10))
@@ -53,7 +53,7 @@ def test_offsets(path: Path) -> None:
     assert places(path, startingOffsets="EARLIEST", endingOffsets="latest", **chosen) == orders((0, 0, 10), (1, 0, 10))
 
 
-def test_assign(path: Path) -> None:
+def test_assign_reads_given_queues(path: Path) -> None:
     assert places(path, assign='{"orders":[1]}') == orders((1, 0, 10))
     assert len(places(path, assign='{"orders":{"a":[0]},"invoices":[0]}')) == 15
     with pytest.raises(ConfigError, match="assign='orders: 5' is not allowed: a queue that is there"):
@@ -62,7 +62,7 @@ def test_assign(path: Path) -> None:
         places(path, assign='{"orders":{"b":[1]}}')
 
 
-def test_timestamps(path: Path) -> None:
+def test_timestamps_bound_rows(path: Path) -> None:
     chosen = {"subscribe": "orders"}
     third, seventh = NOON_MS + 2500, NOON_MS + 6500
     assert places(path, startingTimestamp=third, **chosen) == orders((0, 3, 10), (1, 3, 10))
@@ -89,7 +89,7 @@ def declare(path: Path, text: str) -> None:
     (path / "config" / "topics.json").write_text(text)
 
 
-def test_queues_without_messages(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_queues_without_messages_have_offset_0(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A broker's configuration says which queues there are beside those that have messages."""
     starts = {"subscribe": "orders", "startingOffsets": '{"orders":{"0":3,"1":-2,"2":0,"3":-2}}'}
     with pytest.raises(ConfigError, match="queue 2 is not there or not chosen"):
@@ -111,12 +111,12 @@ def test_queues_without_messages(path: Path, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"topicConfigTable":{"orders":{"readQueueNums":2147483647}}}'])
-def test_a_damaged_configuration_harms_nothing(path: Path, text: str) -> None:
+def test_damaged_table_of_topics_does_not_stop_read(path: Path, text: str) -> None:
     declare(path, text)
     assert places(path, subscribe="orders") == orders((0, 0, 10), (1, 0, 10))
 
 
-def test_offsets_that_do_not_fit(path: Path) -> None:
+def test_invalid_offsets_are_refused(path: Path) -> None:
     for starts, says in (
         ('{"orders":{"0":3}}', "an offset for every queue that is read; 1 are missing"),
         ('{"orders":{"0":3,"1":3,"2":3}}', "topic orders, broker a, queue 2 is not there or not chosen"),
@@ -131,7 +131,7 @@ def test_offsets_that_do_not_fit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 7, 12, 24, 25, 1000])
-def test_max_records_per_partition(path: Path, most: int) -> None:
+def test_maxRecordsPerPartition_limits_partitions(path: Path, most: int) -> None:
     partitions = partitions_of(path, "phy_offset", maxRecordsPerPartition=most)
     assert max(map(len, partitions)) <= most
     assert len(partitions) == -(-25 // most)
@@ -175,7 +175,7 @@ def test_queues_are_read_once_for_however_many_partitions(five_queues: Path, mon
 
 @pytest.mark.parametrize("most", [1, 7, 40, 70, 333, 999])
 @pytest.mark.parametrize("at_once", [40, 100, 2000])
-def test_partitions_of_a_store_too_large_to_look_at_once(
+def test_partitions_of_large_store_are_planned_in_steps(
     five_queues: Path, most: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_order, "_SORTED_UNITS", at_once)
@@ -185,7 +185,7 @@ def test_partitions_of_a_store_too_large_to_look_at_once(
     assert list(map(len, partitions)) == [most] * full + [rest] * bool(rest)
 
 
-def test_tags_and_keys(tmp_path: Path) -> None:
+def test_tags_and_keys_filter_rows(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         for number in range(60):
             tags = ("", "a", "b", "AaAa", "BBBB")[number % 5]
@@ -205,7 +205,7 @@ def test_tags_and_keys(tmp_path: Path) -> None:
     ]
 
 
-def test_namespace(tmp_path: Path) -> None:
+def test_namespace_selects_topics(tmp_path: Path) -> None:
     topics = ("ns%orders", "ns%invoices", "%RETRY%ns%group", "orders", "other%orders", "%DLQ%other%group")
     with open_store(path=tmp_path) as store:
         for topic in topics:
@@ -236,7 +236,7 @@ def counts(path: object, **options: object) -> dict[str, int]:
     return {broker: brokers.count(broker) for broker in brokers}
 
 
-def test_several_stores(stores: Path) -> None:
+def test_glob_list_or_json_of_paths_reads_several_stores(stores: Path) -> None:
     assert counts(f"{stores}/*/store") == {"a": 3, "b,c": 4, "d": 5}
     assert counts(f"{stores}/[ad]/store") == {"a": 3, "d": 5}
     assert counts(f"{stores}/a/store, {stores}/d/store") == {"a": 3, "d": 5}
@@ -253,7 +253,7 @@ def test_several_stores(stores: Path) -> None:
     assert counts(f"{stores}/[ad]/store", **late) == {"d": 1}
 
 
-def test_names_of_brokers(stores: Path) -> None:
+def test_brokerName_names_stores(stores: Path) -> None:
     one = f"{stores}/a/store"
     assert counts(one, brokerName="mine") == {"mine": 3}
     (stores / "a" / "broker.conf").write_text("brokerName = broker-a\n")
@@ -268,7 +268,7 @@ def test_names_of_brokers(stores: Path) -> None:
         counts(f"{stores}/[ad]/store", brokerName="x")
 
 
-def test_paths_that_mean_nothing(stores: Path) -> None:
+def test_invalid_paths_are_refused(stores: Path) -> None:
     for path, says in (
         (f"{stores}/nowhere", "does not exist"),
         (f"{stores}/x", "is not a RocketMQ store"),

@@ -158,7 +158,7 @@ def test_a_stream_waits_for_a_broker_that_is_started_again(
         assert bodies([row for part in parts for row in part]) == [b"b", b"c"]
 
 
-def test_a_broker_that_does_not_come_back_is_a_named_error(
+def test_broker_that_stays_away_raises_error_with_its_name(
     broker: EmbeddedBroker, second: SecondBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_origin, "_PAUSES_S", (0.01,) * 3)
@@ -179,7 +179,7 @@ def test_a_broker_that_does_not_come_back_is_a_named_error(
 
 @pytest.mark.parametrize("tags", [{}, {"tags": "paid"}], ids=str)
 @pytest.mark.parametrize("queues", [0, 1], ids=["gone", "made again with one queue"])
-def test_a_planned_batch_whose_topic_went_away(
+def test_planned_batch_of_deleted_topic_is_loss(
     broker: EmbeddedBroker,
     queues: int,
     tags: dict[str, str],
@@ -210,7 +210,7 @@ def test_a_planned_batch_whose_topic_went_away(
     assert len(re.findall(says, caplog.text)) == 2
 
 
-def test_who_has_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_origin, "_PAUSES_S", ("no", "pause"))
     with pytest.raises(RemotingError, match=r"127\.0\.0\.1:1"):
         Stream("", "body", nameserver="127.0.0.1:1", subscribe="Away")

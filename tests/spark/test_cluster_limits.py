@@ -13,7 +13,7 @@ COUNT, BODY_BYTES = 120, 1000
 
 
 @pytest.mark.parametrize(("limit", "most"), [("30k", 40), ("1", 4), ("1g", COUNT)])
-def test_maxBytesPerTrigger_from_a_cluster(limit: str, most: int) -> None:
+def test_maxBytesPerTrigger_limits_batch_from_cluster(limit: str, most: int) -> None:
     """By the mean size of what waits; each queue that has something gives at least one message."""
     with EmbeddedBroker() as broker:
         with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:

@@ -18,10 +18,10 @@ from stream_cases import Stream, bodies
 
 from gantrymq import Message, MessageStore
 from gantrymq.errors import CorruptRecordError, StoreError
+from gantrymq.format.names import is_topic_storable
 from gantrymq.format.record import MAGIC_BLANK, Layout, decode_record, encode_record, read_layout
 from gantrymq.model.flags import is_consumable
 from gantrymq.spark import RocketMQDataSource
-from gantrymq.spark.locations import Location
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan import log_order
 from gantrymq.spark.plan.batch import plan_batch
@@ -30,7 +30,7 @@ from gantrymq.spark.read.batch import RocketMQReader
 from gantrymq.spark.read.log import read_run
 from gantrymq.spark.runs import LogPiece, LogRun
 from gantrymq.spark.selection import Selection
-from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.tools.locations import Location
 from gantrymq.tools.rebuild import rebuild_store
 from store_cases import SMALL, numbered, open_store
 
@@ -64,7 +64,7 @@ def plain_rows(raw: bytes) -> list[Row]:
     return rows
 
 
-def test_hostile_records(tmp_path: Path, rng: random.Random) -> None:
+def test_records_with_extreme_values_are_read(tmp_path: Path, rng: random.Random) -> None:
     raw = bytearray()
     for _ in range(3000):
         raw += random_record(rng, len(raw))
@@ -150,7 +150,7 @@ def wrong_place(raw: bytearray, at: int, size: int) -> None:
 )
 @pytest.mark.parametrize("min_partitions", [1, 9])
 @pytest.mark.parametrize("chunk_bytes", [100, 5000, run_reader.CHUNK_BYTES])
-def test_damage_inside_the_log(
+def test_damaged_record_inside_log_is_loss(
     store: Path,
     damage: Callable[[bytearray, int, int], None],
     reason: str,
@@ -222,7 +222,7 @@ def test_a_read_that_begins_at_filled_slots(filled_slots: Path, most: int, monke
     assert [row for part in parts for row in part] == expected
 
 
-def test_crc(store: Path) -> None:
+def test_checkCrc_reports_damaged_bodies(store: Path) -> None:
     rows = expected_rows(store)
     victim = rows[40]
     file = store / "commitlog" / f"{0:020d}"
@@ -300,7 +300,7 @@ def planned_bytes(store: Path, **options: str) -> int:
     return sum(piece.stop - piece.start for run in runs for piece in run.pieces)
 
 
-def test_units_that_are_right(filled_slots: Path, tmp_path: Path) -> None:
+def test_correct_units_report_no_loss(filled_slots: Path, tmp_path: Path) -> None:
     """Those of slots that stayed empty, and those of further queues of a message, are not taken for damage."""
     rows = [row for row in expected_rows(filled_slots) if row["queue_id"] == 0]
     options = {"assign": '{"orders":[0]}', "endingOffsets": '{"orders":{"0":60}}'}
@@ -381,7 +381,7 @@ def test_batches_are_not_written_over(store: Path) -> None:
     assert [row for batch in kept for row in batch.to_pylist()] == rows_of(store, "queue_offset")
 
 
-def test_no_batch_is_empty(store: Path) -> None:
+def test_arrow_batches_are_not_empty(store: Path) -> None:
     _, partition = planned(store)
     run = replace(partition.value, selection=Selection(frozenset({"nobody"})), bounds={})
     assert list(read_run(run, verify_crc=False, fail_on_data_loss=True)) == []

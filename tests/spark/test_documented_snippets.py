@@ -31,27 +31,33 @@ def bodies(path: Path) -> list[bytes]:
         return sorted(message.body for message in reader.messages())
 
 
-def test_the_page_about_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippets_of_spark_page_run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     _, ingest = snippets("docs/spark.md", "bash")[0].split("\n", 1)
     command = ingest.replace("gantrymq ", f"{sys.executable} -m gantrymq ", 1)
     subprocess.run(["/bin/sh", "-ec", command], cwd=tmp_path, check=True, timeout=60)
     here = [text for text in snippets("docs/spark.md", "python") if CLUSTER_ONLY not in text]
-    assert len(here) == 2
+    assert len(here) == 3
     # Paths of the page are relative. The JVM of the shared session keeps the directory that it was started in.
-    first = re.sub(r'"(broker-a|checkpoint|copy)"', lambda name: repr(str(tmp_path / name[1])), here[0])
+    here = [re.sub(r'"(broker-a|checkpoint|copy)"', lambda name: repr(str(tmp_path / name[1])), text) for text in here]
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # the snippet sets it too: it is undone with this test
     names: dict[str, Any] = {}
-    for text in (first, here[1]):
+    for text in here:
         exec(compile(text, "docs/spark.md", "exec"), names)
     rows = names["orders"].collect()
     assert [(row.queue_offset, row.tags, row.body) for row in rows if row.body == b"first"] == [(0, "paid", b"first")]
     assert len(rows) == 2
+    keys = {row[0] for row in names["found"].collect()}
+    assert keys == {"4711", None}
+    assert {tuple(row)[1:] for row in names["found"].collect()} == {(None, None)}
+    assert names["invoice"].count() == 0
+    with pytest.raises(Exception, match="INVALID_ARRAY_INDEX"):
+        names["messages"].selectExpr("keys[0]").collect()
     assert bodies(tmp_path / "copy") == [b"first", b"second"]
     assert names["offsets_behind"](names["query"].lastProgress["sources"][0])["offsetsBehindLatest"] == 0
 
 
-def test_the_snippet_of_the_readme(spark: SparkSession, tmp_path: Path) -> None:
+def test_snippet_of_readme_runs(spark: SparkSession, tmp_path: Path) -> None:
     with open_store(path=tmp_path / "store") as store:
         store.put_batch(numbered(10))
     (text,) = (text for text in snippets("README.md", "python") if "spark.read" in text)

@@ -63,7 +63,7 @@ def test_continuous_dispatch_writes_every_message_once(spark: SparkSession, tmp_
 
 
 @pytest.mark.slow
-def test_continuous_dispatch_goes_on_after_a_kill(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+def test_continuous_dispatch_continues_after_kill(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     """The program itself, killed with SIGKILL in the middle; then its functions in this Spark, to the end."""
     source, table = tmp_path / "broker-a", tmp_path / "table"
     with open_store(path=source) as store:
@@ -106,7 +106,7 @@ def flights_file(path: Path, rng: random.Random, days: int) -> list[tuple[str, s
 
 
 @pytest.mark.slow
-def test_flights_with_weather(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+def test_example_flights_with_weather_joins_streams(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     """Each flight once, with the weather of its own hour and airport, in several batches and two runs."""
     joining = example("flights_with_weather")
     flights = flights_file(tmp_path / "flights.csv.zip", rng, days=6)

@@ -76,12 +76,12 @@ def test_neighbouring_records_are_read_in_one_piece(path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("options", [{"minPartitions": 7}, {"maxRecordsPerPartition": 100}, {"tags": "none"}], ids=str)
-def test_partitions(path: Path, options: dict[str, object]) -> None:
+def test_key_read_with_partition_options_returns_rows_of_key(path: Path, options: dict[str, object]) -> None:
     found = rows_of(path, keys="AaAa", **options)
     assert found == ([] if "tags" in options else those(path, "AaAa"))
 
 
-def test_behind_the_index_the_log_is_read(path: Path) -> None:
+def test_messages_after_end_of_index_are_found_in_log(path: Path) -> None:
     """The newest files are gone: what they answered for is read."""
     for file in sorted((path / INDEX).iterdir())[3:]:
         file.unlink()
@@ -91,7 +91,7 @@ def test_behind_the_index_the_log_is_read(path: Path) -> None:
     assert planned_bytes(path, keys="k1") == planned_bytes(path)
 
 
-def test_a_store_that_is_being_written(path: Path) -> None:
+def test_keys_of_store_being_written_are_found(path: Path) -> None:
     with open_store(path=path) as store:
         store.put(Message("orders", b"new", keys=["k7"]))
         assert [row["body"] for row in rows_of(path, keys="k7", subscribe="orders")] == [b"7", b"new"]
@@ -100,7 +100,7 @@ def test_a_store_that_is_being_written(path: Path) -> None:
         assert planned_bytes(path, keys="none") < planned_bytes(path) / 2
 
 
-def test_killed_store(tmp_path: Path) -> None:
+def test_keys_of_killed_store_are_found(tmp_path: Path) -> None:
     """Nobody says that the newest files are whole, so the log is read where they are."""
     kill_while_putting(tmp_path, 300, batch=10, seed=1)
     everything = expected_rows(tmp_path)
@@ -129,7 +129,7 @@ def headers(store: Path, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("near_bytes", [0, 1000, 1 << 20])
 @pytest.mark.parametrize(("at", "value"), [(4, 0), (0, 99), (28, 1)], ids=["magic", "size", "place"])
-def test_a_wanted_message_that_is_damaged(
+def test_damaged_wanted_message_is_loss(
     path: Path, at: int, value: int, near_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is an error, or left out and logged, as where the log is read as a whole."""
@@ -148,7 +148,7 @@ def test_a_wanted_message_that_is_damaged(
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_a_record_whose_keys_lie_in_several_files(tmp_path: Path, is_gone: bool) -> None:
+def test_record_with_keys_in_several_index_files_is_found_once(tmp_path: Path, is_gone: bool) -> None:
     """Where one of these is not believed, what the next one says of its first record is not all of it."""
     with open_store(path=tmp_path) as store:
         for number in range(300):
@@ -183,7 +183,7 @@ def test_an_index_damaged_anywhere_is_no_error(tmp_path: Path, rng: random.Rando
         assert all(row in right for row in rows_of(tmp_path, keys=key))
 
 
-def test_odd_messages(tmp_path: Path, rng: random.Random) -> None:
+def test_unusual_messages_are_found_by_key(tmp_path: Path, rng: random.Random) -> None:
     with open_store(path=tmp_path) as store:
         fill(store, 300, rng)
     everything = expected_rows(tmp_path)
@@ -192,7 +192,7 @@ def test_odd_messages(tmp_path: Path, rng: random.Random) -> None:
         assert planned_bytes(tmp_path, keys=key) < planned_bytes(tmp_path)
 
 
-def test_golden_stores(golden: Callable[[str], Path]) -> None:
+def test_keys_of_golden_stores_are_found(golden: Callable[[str], Path]) -> None:
     """An index that RocketMQ wrote, with UNIQ_KEY and tags among its entries."""
     store = golden("broker-features") / "store"
     everything = expected_rows(store)
@@ -200,7 +200,7 @@ def test_golden_stores(golden: Callable[[str], Path]) -> None:
         assert rows_of(store, keys=key) == with_keys(everything, key)
 
 
-def test_keys_that_are_pushed_down(path: Path) -> None:
+def test_pushed_key_filter_uses_index(path: Path) -> None:
     options = ReadOptions.parse({"path": str(path)})
     for condition, wanted in (
         (EqualTo(("keys",), ["k7", "AaAa"]), (frozenset(["k7"]), frozenset(["AaAa"]))),

@@ -104,7 +104,7 @@ def test_lines_that_do_not_go_fail_no_write(path: Path, monkeypatch: pytest.Monk
     assert stored(path) == expected(5)
 
 
-def test_nobody_else_may_have_a_name_of_a_write_without_one(path: Path) -> None:
+def test_generated_name_of_unnamed_write_is_refused_as_option(path: Path) -> None:
     """Such a line is not kept, and a version of that app would be in twice."""
     name = f"batch-{7:032x}"
     with pytest.raises(ConfigError, match="another name: names of this form are reserved"):

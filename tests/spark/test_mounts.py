@@ -17,8 +17,8 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines import export, rebuild, salvage, verify
 from gantrymq.spark.pipelines.jobs import Mount, _Failure, guarded
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.check.findings import Level
 from gantrymq.tools.read.log_places import log_files
+from gantrymq.tools.reports import Severity
 from gantrymq.tools.verify import verify_store
 from store_cases import SMALL, numbered, open_store, tree
 
@@ -146,7 +146,7 @@ def test_an_executor_that_writes_elsewhere_is_an_error(
         JOBS[job](None, store)
     assert not list(store.parent.rglob(".seen-by-executors-*"))
     monkeypatch.undo()
-    assert [one for one in verify_store(store, SMALL) if one.level is Level.DAMAGE] == []
+    assert [one for one in verify_store(store, SMALL) if one.level is Severity.DAMAGE] == []
 
 
 def mount_of(store: Path) -> tuple[Mount, list[Any]]:

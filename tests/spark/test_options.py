@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from spark_cases import fields
 
 from gantrymq.errors import ConfigError, NotAStoreError
-from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark import RocketMQDataSource, options
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.schema import check_schema
 from gantrymq.spark.write.options import WriteOptions
@@ -84,7 +84,9 @@ OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("name", "text", "field", "value", "wrong"), OPTIONS)
-def test_each_option(name: str, text: str, field: str, value: object, wrong: dict[str, str]) -> None:
+def test_option_is_parsed_and_wrong_value_is_refused(
+    name: str, text: str, field: str, value: object, wrong: dict[str, str]
+) -> None:
     for spelt in (name, name.lower(), name.upper()):
         assert getattr(ReadOptions.parse({"path": "/x", spelt: text}), field) == value
     for bad, says in wrong.items():
@@ -148,6 +150,7 @@ def test_a_secret_whose_name_is_misspelt_is_not_shown(name: str, parse: Callable
     [
         ({"startingOffsets": "latest"}, False, "not latest (-1) in a batch"),
         ({"startingOffsets": '{"a":{"0":-1}}'}, False, "not latest (-1) in a batch"),
+        ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, False, "before endingTimestamp, which is 1000"),
         ({"endingOffsets": "earliest"}, False, "not earliest (-2) in a batch"),
         ({"endingOffsets": '{"a":{"0":-2}}'}, False, "not earliest (-2) in a batch"),
         ({"endingOffsets": "latest"}, True, "not in a stream, which has no end"),
@@ -198,7 +201,7 @@ def test_an_option_without_effect_is_logged(
     assert bool(caplog.messages) == bool(says)
 
 
-def test_a_write_without_signatures_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_write_with_ineffective_signature_option_logs_warning(caplog: pytest.LogCaptureFixture) -> None:
     WriteOptions.parse({"path": "/x", "accessKey": "a", "secretKey": "b"})
     assert caplog.messages == ["the options accessKey and secretKey are ignored: they are for a nameserver"]
 
@@ -210,7 +213,7 @@ def test_retries_are_a_number(wrong: str) -> None:
         WriteOptions.parse({"nameserver": "h:1", "retryTimesWhenSendFailed": wrong})
 
 
-def test_a_write_that_would_have_old_messages_deleted_is_told_that_nobody_does(
+def test_write_with_retention_option_logs_that_it_has_no_effect(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     keys = {"store.fileReservedTime": "1", "STORE.DELETEWHEN": "04", "store.diskMaxUsedSpaceRatio": "50"}
@@ -243,13 +246,13 @@ def test_a_directory_without_a_store_is_refused(tmp_path: Path) -> None:
         (StructField("tags", StringType(), False), "'tags string NOT NULL' is not allowed: the column can be null"),
     ],
 )
-def test_wrong_schemas(field: StructField, says: str) -> None:
+def test_wrong_schema_is_refused(field: StructField, says: str) -> None:
     with pytest.raises(ConfigError) as raised:
         check_schema(StructType([StructField("topic", StringType()), field]))
     assert says in str(raised.value)
 
 
-def test_schemas_may_say_that_nothing_is_null() -> None:
+def test_schema_with_non_nullable_columns_is_accepted() -> None:
     check_schema(
         StructType(
             [
@@ -261,3 +264,10 @@ def test_schemas_may_say_that_nothing_is_null() -> None:
     )
     with pytest.raises(ConfigError, match="at least one column"):
         check_schema(StructType([]))
+
+
+def test_scope_of_option_is_a_column_of_its_row() -> None:
+    of = options._OF
+    assert set(of[options.Scope.CLUSTER]) == {"access_key", "secret_key"}
+    assert set(of[options.Scope.PATH]) == {"message_index_enable", "retired_brokers", "store_path_commit_log"}
+    assert [row for row in options._TABLE if not isinstance(row[3], options.Scope)] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -12,16 +11,19 @@ import pytest
 from pipeline_cases import index_damaged
 from pyarrow import ArrowException, fs
 from spark_cases import damage_unit, expected_rows, in_log_order, partitions_of, rows_of
-from stream_cases import Stream, bodies, offsets
+from stream_cases import Stream, bodies
 
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, StoreError, StorePermissionError
-from gantrymq.spark import locations as places
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan import key_index
 from gantrymq.spark.plan import key_index as key_spans
 from gantrymq.spark.plan.batch import plan_batch
+from gantrymq.spark.plan.boundaries import starting
 from gantrymq.spark.plan.remote_store import RemoteStore
+from gantrymq.spark.plan.store_origin import StoreOrigin
+from gantrymq.tools import locations as places
+from gantrymq.tools.queue_key import QueueKey
 from store_cases import KEYS, SMALL_KEYS, fill, numbered, open_store
 
 SCHEME = "elsewhere://"
@@ -105,7 +107,7 @@ def test_a_damaged_unit_where_a_queue_seems_to_end(tmp_path: Path, damaged: int)
     assert rows_of(f"{SCHEME}{tmp_path}", subscribe="orders") == expected
 
 
-def test_times(path: Path, rng: random.Random) -> None:
+def test_times_select_rows_on_other_file_system(path: Path, rng: random.Random) -> None:
     times = sorted({row["store_timestamp"].timestamp() for row in expected_rows(path)})
     for _ in range(4):
         at = int(rng.choice(times) * 1000) + rng.choice([-1, 0, 1])
@@ -119,7 +121,9 @@ def planned_bytes(path: str, **options: str) -> int:
 
 
 @pytest.mark.parametrize("conf", [SMALL_KEYS, {"maxHashSlotNum": 100, "maxIndexNum": 190}, {}], ids=str)
-def test_keys(path: Path, monkeypatch: pytest.MonkeyPatch, conf: dict[str, int], rng: random.Random) -> None:
+def test_keys_select_rows_on_other_file_system(
+    path: Path, monkeypatch: pytest.MonkeyPatch, conf: dict[str, int], rng: random.Random
+) -> None:
     """Ranges of the index files are read where a broker.conf says how these are made; else the log is."""
     monkeypatch.setattr(key_spans, "NEAR_BYTES", 0)
     (path.parent / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
@@ -135,7 +139,7 @@ def test_keys(path: Path, monkeypatch: pytest.MonkeyPatch, conf: dict[str, int],
         assert all(row in right for row in rows_of(where, keys=key, brokerName=path.name))
 
 
-def test_a_key_of_too_many_messages(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_of_many_messages_is_searched_in_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is read where to follow the index would take more requests than that."""
     (path.parent / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in SMALL_KEYS.items()))
     monkeypatch.setattr(key_index, "MAX_REMOTE_STEPS", 1)
@@ -143,7 +147,7 @@ def test_a_key_of_too_many_messages(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert in_log_order(rows_of(f"{SCHEME}{path}", keys=KEYS[0], brokerName=path.name)) == wanted
 
 
-def test_globs_and_streams(path: Path) -> None:
+def test_globs_and_streams_work_on_other_file_system(path: Path) -> None:
     with Stream(f"{SCHEME}{path.parent}/broker-*", subscribe="invoices", startingOffsets="earliest",
                 maxOffsetsPerTrigger=60) as stream:  # fmt: skip
         found = [stream.batch() for _ in range(2)]
@@ -154,13 +158,15 @@ def test_globs_and_streams(path: Path) -> None:
 
 
 def test_a_time_is_sought_in_what_came_since_the_first_look(path: Path) -> None:
-    options = {"startingTimestamp": LATER_MS, "startingOffsetsByTimestampStrategy": "latest"}
-    with Stream(f"{SCHEME}{path}", checkpoint="{}", subscribe="late", **options) as stream:
-        stream.reader.prepareForTriggerAvailableNow()
-        for count, now_ms in ((20, LATER_MS - 1), (7, LATER_MS)):
-            with open_store(path=path, clock=ManualClock(now_ms)) as store:
-                store.put_batch(numbered(count, topic="late", queue_id=2) + numbered(count, topic="late"))
-        assert offsets(json.dumps(stream.reader.initialOffset())) == {"late": {"broker-a": {"0": 20, "2": 50}}}
+    given = {"path": f"{SCHEME}{path}", "subscribe": "late", "startingTimestamp": str(LATER_MS)}
+    options = ReadOptions.parse({**given, "startingOffsetsByTimestampStrategy": "latest"}, streaming=True)
+    origin = StoreOrigin(options)
+    origin.extents()
+    for count, now_ms in ((20, LATER_MS - 1), (7, LATER_MS)):
+        with open_store(path=path, clock=ManualClock(now_ms)) as store:
+            store.put_batch(numbered(count, topic="late", queue_id=2) + numbered(count, topic="late"))
+    begins = {QueueKey("broker-a", "late", 0): 20, QueueKey("broker-a", "late", 2): 50}
+    assert starting(options, origin, origin.extents(), streaming=True) == begins
 
 
 def test_no_time_of_a_queue_that_is_not_there(path: Path) -> None:
@@ -168,7 +174,7 @@ def test_no_time_of_a_queue_that_is_not_there(path: Path) -> None:
     assert store.offset_at("nowhere", 0, 0) == 0
 
 
-def test_retention(path: Path) -> None:
+def test_retention_on_other_file_system_is_no_loss(path: Path) -> None:
     for file in sorted((path / "commitlog").iterdir())[:2]:
         file.unlink()
     there = rows_of(f"{SCHEME}{path}", subscribe="orders")
@@ -249,18 +255,18 @@ def test_a_list_of_paths_that_is_longer_than_any_name(path: Path) -> None:
     assert rows_of(",".join([str(path)] * 300)) == rows_of(path)
 
 
-def test_an_empty_store(tmp_path: Path) -> None:
+def test_empty_store_on_other_file_system_has_no_rows(tmp_path: Path) -> None:
     with open_store(path=tmp_path / "empty"):
         pass
     assert rows_of(f"{SCHEME}{tmp_path}/empty") == []
 
 
-def test_a_file_system_that_nobody_knows() -> None:
+def test_unknown_file_system_is_refused() -> None:
     with pytest.raises(ConfigError, match="a file system that pyarrow knows"):
         rows_of("nobody://host/store")
 
 
-def test_file_uris(path: Path) -> None:
+def test_file_uri_is_read_as_local_path(path: Path) -> None:
     assert rows_of(f"file://{path}", subscribe="orders") == rows_of(path, subscribe="orders")
 
 

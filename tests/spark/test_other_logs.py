@@ -18,10 +18,10 @@ from stream_cases import Stream
 from gantrymq.errors import NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.spark import RocketMQDataSource
-from gantrymq.spark import locations as places
 from gantrymq.spark.data_loss import DataLossError
-from gantrymq.spark.locations import Location, NamedStore
 from gantrymq.spark.plan.store_view import StoreView
+from gantrymq.tools import locations as places
+from gantrymq.tools.locations import Location, NamedStore
 from store_cases import SMALL, numbered, open_store
 
 FILE_BYTES = SMALL.mapped_file_size_commit_log
@@ -220,7 +220,7 @@ def test_a_short_file_at_planning_is_data_loss_that_names_file_and_offsets(store
         ]
 
 
-def test_a_path_that_is_a_file_says_so(tmp_path: Path) -> None:
+def test_path_of_file_is_refused_as_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotAStoreError, match="is a file, not the directory of a store"):
         rows_of(tmp_path / "file")
@@ -304,7 +304,7 @@ def test_every_record_that_a_lenient_read_passes_over_is_in_a_range_it_logs(
 @pytest.mark.parametrize(
     ("number", "says"), [(0, "its first file may be missing"), (-1, "its next file may be missing")]
 )
-def test_a_stream_of_a_queue_whose_file_may_be_missing_says_so(
+def test_stream_of_queue_with_possibly_missing_file_logs_warning(
     store: Path, number: int, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_store(store, 50, topic="others")

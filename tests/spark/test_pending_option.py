@@ -69,7 +69,7 @@ COLUMNS = ("pending_kind", "pending_topic", "pending_queue_id", "pending_due", "
 
 
 @pytest.mark.parametrize("options", [{}, {"minPartitions": "7"}, {"columns": "all"}])
-def test_the_rows_are_the_records_that_are_owed(store: Path, options: dict[str, str]) -> None:
+def test_pending_rows_equal_pending_records(store: Path, options: dict[str, str]) -> None:
     source = RocketMQDataSource({"path": str(store), "pending": "true", **options})
     reader = source.reader(source.schema())
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
@@ -133,7 +133,7 @@ def test_damage_is_a_loss_of_data(store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["rebuild", "salvage"])
-def test_the_jobs_on_spark_keep_what_waits(spark: SparkSession, store: Path, tmp_path: Path, job: str) -> None:
+def test_spark_jobs_keep_pending_messages(spark: SparkSession, store: Path, tmp_path: Path, job: str) -> None:
     copy, out = tmp_path / "store", tmp_path / "out"
     shutil.copytree(store, copy)
     before = pending(copy)

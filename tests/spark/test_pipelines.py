@@ -31,15 +31,15 @@ from gantrymq.spark.pipelines import (
 )
 from gantrymq.spark.pipelines.rebuild import EntryStage
 from gantrymq.store.message_store import MessageStore
-from gantrymq.tools.check.findings import Finding
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_plan import ExportSelection
 from gantrymq.tools.rebuild import RebuildReport, rebuild_store
+from gantrymq.tools.reports import Finding
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import unpack
-from store_cases import GEOMETRY_KEYS, SMALL, SMALL_KEYS, TOPICS, await_dispatch
+from store_cases import GEOMETRY_KEYS, SMALL, SMALL_KEYS, TOPICS, await_dispatch, store_of_strays
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ def assert_rebuilt_alike(spark: SparkSession, local: Path, other: Path, **option
     return report
 
 
-def test_both_engines_take_swapped_queues_for_those_that_their_records_name(
+def test_both_engines_assign_swapped_queues_by_their_records(
     spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
     store = filled(tmp_path / "store", rng)
@@ -108,6 +108,14 @@ def test_rebuild_makes_the_bytes_of_the_local_engine(
     assert_rebuilt_alike(spark, *copies(store, tmp_path), config=SMALL, given=GEOMETRY_KEYS)
 
 
+def test_rebuild_lists_quarantined_and_torn_records_as_the_local_engine(spark: SparkSession, tmp_path: Path) -> None:
+    strays = store_of_strays(tmp_path / "store")
+    local, other = copies(tmp_path / "store", tmp_path)
+    report = assert_rebuilt_alike(spark, local, other, config=SMALL, given=GEOMETRY_KEYS)
+    assert [record.phy_offset for record in report.account.quarantined] == strays
+    assert (len(report.account.ranges), report.account.messages) == (1, [])
+
+
 @pytest.mark.parametrize("name", [pytest.param("broker-features", marks=SLOW), "lost-queues-many-files"])
 def test_rebuild_of_a_golden_store(spark: SparkSession, tmp_path: Path, name: str) -> None:
     store = unpack(name, tmp_path) / "store"
@@ -130,7 +138,7 @@ def test_a_topic_that_was_deleted_stays_so(spark: SparkSession, tmp_path: Path) 
         assert store.get("kept", 2, 0).max_offset == 50
 
 
-def test_rebuild_makes_only_what_is_asked_for(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+def test_rebuild_with_option_makes_only_that_part(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng, 300)
     no_queues(store, rng)
     for part in ("queues", "index"):
@@ -227,7 +235,7 @@ def test_salvage_makes_the_store_of_the_local_engine(
     assert report == expected
 
 
-def test_nothing_to_salvage(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+def test_salvage_without_whole_record_is_refused(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng, 20)
     for path in (store / "commitlog").iterdir():
         write(path, 0, bytes(LOG_FILE))
@@ -332,7 +340,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, li
     return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_the_commands_say_the_same_with_both_engines(
+def test_commands_print_same_output_with_both_engines(
     spark: SparkSession, tmp_path: Path, rng: random.Random, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = filled(tmp_path / "store", rng, 300)
@@ -364,7 +372,9 @@ def comparable(said: list[tuple[int, list[dict[str, Any]]]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("conf", ["spark.master", "master=local"])
-def test_a_setting_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], conf: str) -> None:
+def test_spark_conf_without_key_and_value_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], conf: str
+) -> None:
     assert exit_code(["store", "verify", str(tmp_path), "--engine", "spark", "--spark-conf", conf]) == 2
     assert "KEY=VALUE" in capsys.readouterr().err
 

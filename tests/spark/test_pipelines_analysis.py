@@ -104,7 +104,7 @@ def test_messages_out_of_order_are_named(spark: SparkSession) -> None:
     }
 
 
-def test_the_page_stands_alone(analysis: StoreAnalysis) -> None:
+def test_analysis_page_loads_nothing_from_network(analysis: StoreAnalysis) -> None:
     page = render("/data/store", page_rows(analysis), "4.3.0")
     assert "300 messages of 3 topics" in page
     assert page.count("<figure") == 4

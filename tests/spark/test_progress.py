@@ -7,7 +7,7 @@ import json
 from gantrymq.spark import offsets_behind
 
 
-def test_offsets_behind() -> None:
+def test_progress_reports_offsets_behind() -> None:
     latest = {"orders": {"a": {"0": 10, "1": 7}, "b": {"0": 5}}}
     end = {"orders": {"a": {"0": 10, "1": 3}}}
     wanted = {

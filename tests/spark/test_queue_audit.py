@@ -17,9 +17,9 @@ from stream_cases import Stream
 from gantrymq.errors import GantrymqError
 from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.spark import RocketMQDataSource
-from gantrymq.spark import locations as places
 from gantrymq.spark.read import queue_audit
 from gantrymq.store.message_store import MessageStore
+from gantrymq.tools import locations as places
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, numbered
 
 COLUMNS = ("topic", "queue_id", "queue_offset", "body")
@@ -141,7 +141,7 @@ def assert_told(store: KnownStore, rows: list[Row], text: str) -> set[Slot]:
 
 
 @every_read
-def test_a_healthy_store_has_nothing_to_tell(
+def test_read_of_healthy_store_reports_no_loss(
     store: KnownStore, read: Callable[..., list[Row]], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert sorted(slots(read(store.path))) == sorted(store.puts)
@@ -214,9 +214,7 @@ def test_a_queue_that_is_lost_is_named(
     )
 
 
-def test_a_stream_of_a_queue_that_seems_to_end_early_says_so(
-    store: KnownStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_stream_of_queue_ending_early_logs_warning(store: KnownStore, caplog: pytest.LogCaptureFixture) -> None:
     for offset in range(30, sum(slot[:2] == ("orders", 0) for slot in store.puts)):
         damage_unit(store.path, "orders", offset, None)
     lost = assert_told(store, stream(store.path), caplog.text)
@@ -225,7 +223,7 @@ def test_a_stream_of_a_queue_that_seems_to_end_early_says_so(
 
 
 @every_read
-def test_a_topic_that_was_made_again_has_nothing_to_tell(
+def test_read_of_recreated_topic_reports_no_loss(
     tmp_path: Path, read: Callable[..., list[Row]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its old messages lie in the log with offsets that the new queue does not have."""
@@ -250,7 +248,7 @@ def test_a_limit_of_rows_does_not_wait_for_the_end(store: KnownStore) -> None:
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_random_damage_is_told(store: KnownStore, seed: int, number: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_random_damage_is_reported(store: KnownStore, seed: int, number: int, caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(seed * 6 + number)
     for _ in range(rng.choice((1, 1, 2))):
         _, put = store.at(rng.random())
@@ -268,11 +266,9 @@ def test_random_damage_is_told(store: KnownStore, seed: int, number: int, caplog
     assert_told(store, read(store.path, failOnDataLoss=False), caplog.text)
 
 
-def test_a_batch_of_a_stream_that_is_whole_looks_at_no_queue(
-    store: KnownStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_intact_stream_batch_reads_no_queue(store: KnownStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look for each queue and batch would cost more than reading a small batch."""
     looked: list[object] = []
-    monkeypatch.setattr(queue_audit, "QueueUnits", looked.append)
+    monkeypatch.setattr(queue_audit, "RemoteUnits", lambda *opened: looked.append(opened))
     assert len(stream(store.path, maxOffsetsPerTrigger=40)) == len(store.puts)
     assert looked == []

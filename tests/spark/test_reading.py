@@ -58,7 +58,7 @@ def test_the_topics_of_the_system_are_read_where_none_is_chosen(golden: Callable
         pytest.param("direct-mixed", 50, marks=pytest.mark.slow),
     ],
 )
-def test_records_across_chunks(
+def test_records_across_chunk_borders_are_read(
     golden: Callable[[str], Path], name: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_reader, "CHUNK_BYTES", chunk_bytes)
@@ -80,18 +80,18 @@ def test_one_file_splits_at_its_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", [column.name for column in COLUMNS])
-def test_each_column_alone(golden: Callable[[str], Path], column: str) -> None:
+def test_each_column_is_read_alone(golden: Callable[[str], Path], column: str) -> None:
     store = golden("direct-mixed") / "store"
     assert rows_of(store, column) == [{column: row[column]} for row in expected_rows(store)]
 
 
-def test_odd_messages(tmp_path: Path, rng: random.Random) -> None:
+def test_unusual_messages_equal_reference(tmp_path: Path, rng: random.Random) -> None:
     with open_store(path=tmp_path) as store:
         fill(store, 800, rng)
     assert rows_of(tmp_path) == expected_rows(tmp_path)
 
 
-def test_killed_store(tmp_path: Path) -> None:
+def test_rows_of_killed_store_equal_reference(tmp_path: Path) -> None:
     kill_while_putting(tmp_path, 300, batch=10, seed=1)
     expected = expected_rows(tmp_path)
     assert len(expected) > 200
@@ -99,7 +99,7 @@ def test_killed_store(tmp_path: Path) -> None:
     assert (tmp_path / "abort").exists(), "reading recovered the store"
 
 
-def test_store_that_is_being_written(tmp_path: Path) -> None:
+def test_rows_of_store_being_written_equal_reference(tmp_path: Path) -> None:
     done = threading.Event()
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(50))
@@ -127,7 +127,7 @@ def test_store_that_is_being_written(tmp_path: Path) -> None:
         assert rows_of(tmp_path) == expected_rows(tmp_path)
 
 
-def test_topics(tmp_path: Path) -> None:
+def test_topics_select_rows(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         for number in range(400):
             store.put(Message(f"topic-{number % 7}", b"%d" % number, queue_id=number % 3))
@@ -198,7 +198,7 @@ def test_a_topic_that_was_made_again_has_its_new_messages_alone(made_again: Path
 
 
 @pytest.mark.parametrize("options", [{}, {"maxOffsetsPerTrigger": 3}, {"subscribe": "keep,again"}], ids=str)
-def test_a_stream_of_a_topic_that_was_made_again(made_again: Path, options: dict[str, object]) -> None:
+def test_stream_of_recreated_topic_reads_new_messages(made_again: Path, options: dict[str, object]) -> None:
     with Stream(made_again, startingOffsets="earliest", **options) as stream:
         rows = [row for batch in stream.batches() for row in batch]
     assert without_keep(rows) == [(0, b"new 0"), (1, b"new 1")]
@@ -211,7 +211,7 @@ def test_a_damaged_first_unit_hides_nothing_of_the_topic(made_again: Path, place
     assert without_keep(rows_of(made_again))[-2:] == [(0, b"new 0"), (1, b"new 1")]
 
 
-def test_empty_stores(tmp_path: Path) -> None:
+def test_empty_store_has_no_rows(tmp_path: Path) -> None:
     with open_store(path=tmp_path / "fresh"):
         pass
     assert rows_of(tmp_path / "fresh") == []
@@ -226,7 +226,7 @@ def test_prepared_and_rolled_back_messages_are_no_rows(tmp_path: Path) -> None:
     assert [row["body"] for row in rows_of(tmp_path, "body")] == [b"0", b"8", b"0"]
 
 
-def test_bodies_of_every_size(tmp_path: Path) -> None:
+def test_bodies_of_every_size_are_read(tmp_path: Path) -> None:
     """More than one batch, by records and by bytes, and a record larger than a batch."""
     large = replace(SMALL, mapped_file_size_commit_log=32 << 20, max_message_size_bytes=16 << 20)
     with MessageStore.open(tmp_path, large, given=["mappedFileSizeCommitLog"], housekeeping=False) as store:

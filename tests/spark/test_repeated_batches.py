@@ -55,7 +55,7 @@ def commit(monkeypatch: pytest.MonkeyPatch, path: Path, query: str, number: int,
         raise
 
 
-def test_the_last_batch_may_come_again(
+def test_last_batch_may_be_repeated(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in (0, 1, 1):
@@ -64,7 +64,7 @@ def test_the_last_batch_may_come_again(
     assert caplog.text == ""
 
 
-def test_a_last_batch_that_comes_again_with_other_rows_is_a_warning(
+def test_repeated_last_batch_with_other_rows_logs_warning(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     commit(monkeypatch, path, "q", 0, batch(5))
@@ -121,7 +121,7 @@ def test_a_version_that_is_written_again_with_other_rows_is_a_warning(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert sink(path).commit("job", 3, staged(path, batch(5), app="job", version=3))
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "gantrymq.spark"):
         assert not sink(path).commit("job", 3, staged(path, batch(5), app="job", version=3))
     assert [record.levelno for record in caplog.records] == [logging.INFO]
     assert not sink(path).commit("job", 2, staged(path, batch(5, 5), app="job", version=2))
@@ -129,7 +129,7 @@ def test_a_version_that_is_written_again_with_other_rows_is_a_warning(
     assert "5 rows of batch 3 of job already: the 5 rows of batch 2" in caplog.text
 
 
-def test_a_task_that_says_nothing_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_without_commit_message_raises(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, messages = write(monkeypatch, path, "q", 0, batch(5))
     with pytest.raises(StoreError, match="1 of 2 tasks did not report what they staged: nothing is stored"):
         writer.commit([*messages, None], 0)
@@ -179,9 +179,7 @@ def test_an_executor_without_the_store_is_an_error_that_names_its_host(
     assert not (path / "spark").exists()
 
 
-def test_a_driver_that_does_not_see_what_was_staged_says_where_to_look(
-    path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_driver_without_staged_files_names_their_path(path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = store_of_ten(tmp_path_factory.mktemp("elsewhere"))
     (file,) = staged(elsewhere, batch(5))
     with pytest.raises(StoreError, match="Does the host of each executor have this store under this path"):

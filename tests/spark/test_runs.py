@@ -5,7 +5,7 @@ from __future__ import annotations
 from gantrymq.spark.runs import split_proportionally
 
 
-def test_who_has_something_waiting_gives_some() -> None:
+def test_every_waiting_source_gets_a_share() -> None:
     """Also where most have a little, again and again, and one has so much that there would be no end of it."""
     waiting = {f"queue-{number:03}": 5 for number in range(160)} | {"a": 1_000_000, "z": 1}
     for _ in range(10):
@@ -20,5 +20,5 @@ def test_shares_are_in_proportion() -> None:
     assert split_proportionally({"a": 0, "b": 0}, 5) == {"a": 0, "b": 0}
 
 
-def test_nobody_gives_more_than_waits() -> None:
+def test_share_is_at_most_what_waits() -> None:
     assert split_proportionally({"a": 2, "b": 3}, 1000) == {"a": 2, "b": 3}

@@ -78,7 +78,7 @@ def test_a_batch_reads_the_rest_or_names_the_place(spark: SparkSession, bad: tup
     assert str(begin) in str(raised.value)
 
 
-def test_the_tools_find_and_keep_what_the_local_engine_does(
+def test_spark_tools_equal_local_engine_on_bad_disk(
     spark: SparkSession, bad: tuple[Path, Path, int], tmp_path: Path
 ) -> None:
     store, path, _ = bad
@@ -107,7 +107,7 @@ def test_a_rebuild_names_what_the_local_engine_names(
     assert reports[0] == reports[1]
 
 
-def test_a_stream_names_the_place_and_goes_on_where_it_may(
+def test_stream_names_bad_sector_and_continues_if_allowed(
     spark: SparkSession, image: tuple[Path, Path], tmp_path: Path
 ) -> None:
     name = sorted((image[0] / "commitlog").iterdir())[-1].relative_to(image[0])

@@ -41,14 +41,14 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_schema(spark: SparkSession, store: Path) -> None:
+def test_default_schema_has_documented_columns(spark: SparkSession, store: Path) -> None:
     loaded = spark.read.format("rocketmq").option("columns", "all").load(str(store))
     assert ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in loaded.schema) == PROMISED
     assert loaded.schema == fields()
     assert loaded.schema == RocketMQDataSource({"path": str(store), "columns": "all"}).schema()
 
 
-def test_without_a_schema_there_are_the_columns_that_cost_little(spark: SparkSession, store: Path) -> None:
+def test_read_without_schema_has_inexpensive_columns(spark: SparkSession, store: Path) -> None:
     plain = ["topic", "queue_id", "queue_offset", "body", "tags", "store_timestamp"]
     reading = spark.read.format("rocketmq")
     assert reading.load(str(store)).columns == plain
@@ -70,7 +70,7 @@ def test_without_a_schema_there_are_the_columns_that_cost_little(spark: SparkSes
         ({"columns": "topic", "includeProperties": "true"}, ["topic", "properties"]),
     ],
 )
-def test_columns_by_option(store: Path, options: dict[str, str], columns: list[str]) -> None:
+def test_columns_option_selects_columns(store: Path, options: dict[str, str], columns: list[str]) -> None:
     assert RocketMQDataSource({"path": str(store), **options}).schema().names == columns
 
 
@@ -91,7 +91,7 @@ def test_a_session_whose_timestamps_have_no_zone(spark: SparkSession, store: Pat
         spark.conf.unset("spark.sql.timestampType")
 
 
-def test_queries(spark: SparkSession, store: Path) -> None:
+def test_sql_queries_count_right(spark: SparkSession, store: Path) -> None:
     loaded = spark.read.format("rocketmq").option("path", str(store)).option("columns", "all").load()
     assert loaded.count() == 1100
     assert loaded.where("topic = 'invoices' and tags = 't1'").count() == 50
@@ -104,7 +104,7 @@ def test_queries(spark: SparkSession, store: Path) -> None:
 @pytest.mark.parametrize(
     "schema", ["topic string, body binary", "body binary, topic string", "size int", "keys array<string>, tags string"]
 )
-def test_fewer_columns(spark: SparkSession, store: Path, schema: str) -> None:
+def test_selected_columns_alone_are_read(spark: SparkSession, store: Path, schema: str) -> None:
     loaded = spark.read.format("rocketmq").schema(schema).option("minPartitions", 3).load(str(store))
     names = [field.split()[0] for field in schema.split(", ")]
     assert loaded.columns == names
@@ -112,7 +112,7 @@ def test_fewer_columns(spark: SparkSession, store: Path, schema: str) -> None:
     assert rows == [{name: row[name] for name in names} for row in expected_rows(store)]
 
 
-def test_partitions(spark: SparkSession, store: Path) -> None:
+def test_partitions_follow_options(spark: SparkSession, store: Path) -> None:
     for count in (1, 4):
         loaded = spark.read.format("rocketmq").option("minPartitions", count).load(str(store))
         assert loaded.rdd.getNumPartitions() == count
@@ -134,7 +134,7 @@ def test_a_dataframe_is_one_snapshot(spark: SparkSession, tmp_path: Path) -> Non
         assert again.where("queue_offset >= 0").count() == 20
 
 
-def test_sql_view(spark: SparkSession, store: Path) -> None:
+def test_temporary_view_is_queried(spark: SparkSession, store: Path) -> None:
     spark.sql(f"CREATE TEMPORARY VIEW messages USING rocketmq OPTIONS (path '{store}', subscribe 'invoices')")
     try:
         assert spark.sql("SELECT count(*) FROM messages").first()[0] == 100
@@ -142,7 +142,7 @@ def test_sql_view(spark: SparkSession, store: Path) -> None:
         spark.catalog.dropTempView("messages")
 
 
-def test_errors_at_load(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_wrong_option_raises_at_load(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     source = spark.read.format("rocketmq")
     with pytest.raises(AnalysisException, match=f"NotAStoreError: {tmp_path}/nowhere: does not exist"):
         source.load(f"{tmp_path}/nowhere")
@@ -154,7 +154,7 @@ def test_errors_at_load(spark: SparkSession, store: Path, tmp_path: Path) -> Non
         spark.read.format("rocketmq").option("decompres", "false").load(str(store))
 
 
-def test_errors_of_a_schema(spark: SparkSession, store: Path) -> None:
+def test_wrong_schema_raises(spark: SparkSession, store: Path) -> None:
     for schema, says in (
         ("bodi binary", "schema='bodi binary' is not allowed: no such column; there is body"),
         ("body string", "schema='body string' is not allowed: the column is body binary"),
@@ -204,7 +204,7 @@ print("\\n".join(sys.modules))
 
 
 @pytest.mark.parametrize("options", [{}, {"tags": "a", "keys": "b", "minPartitions": "3"}], ids=str)
-def test_planning_brings_in_no_pandas(golden: Callable[[str], Path], options: dict[str, str]) -> None:
+def test_planning_does_not_import_pandas(golden: Callable[[str], Path], options: dict[str, str]) -> None:
     """Spark starts a process for it at each load."""
     given = {"path": str(golden("direct-mixed") / "store"), **options}
     plan = f"""

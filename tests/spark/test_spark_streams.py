@@ -69,7 +69,9 @@ def sink(tmp_path: Path) -> Path:
     return tmp_path / "sink"
 
 
-def test_available_now_and_restart(spark: SparkSession, source: Path, sink: Path, tmp_path: Path) -> None:
+def test_availableNow_stream_continues_after_restart(
+    spark: SparkSession, source: Path, sink: Path, tmp_path: Path
+) -> None:
     progress = run(spark, source, sink, tmp_path / "c", maxOffsetsPerTrigger=40)
     assert bodies(sink) == expected(100)
     assert [one["numInputRows"] for one in progress if one["numInputRows"]] == [40, 40, 20]
@@ -97,7 +99,7 @@ def test_a_batch_whose_commit_spark_did_not_note_adds_nothing(
     assert bodies(sink) == expected(100)
 
 
-def test_batch_writes(spark: SparkSession, sink: Path) -> None:
+def test_batch_write_stores_rows(spark: SparkSession, sink: Path) -> None:
     rows = spark.createDataFrame([("orders", f"{number:08d}") for number in range(100)], "topic string, body string")
     for _ in range(2):
         rows.write.format("rocketmq").option("txnAppId", "job").option("txnVersion", 7).mode("append").save(str(sink))
@@ -128,7 +130,7 @@ def test_loss_ends_a_query_by_name(spark: SparkSession, source: Path, sink: Path
     assert len(there) == len(set(there)) < 700
 
 
-def test_filters_that_are_pushed_down(spark: SparkSession, source: Path) -> None:
+def test_pushed_filters_keep_rows(spark: SparkSession, source: Path) -> None:
     with open_store(path=source) as store:
         store.put_batch(numbered(50, topic="invoices", queue_id=3))
     conditions = {
@@ -158,7 +160,7 @@ def test_filters_that_are_pushed_down(spark: SparkSession, source: Path) -> None
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_a_frame_that_is_used_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_filters_of_a_frame_remove_no_rows_of_its_other_uses(spark: SparkSession, tmp_path: Path) -> None:
     """Spark 4.3 keeps for a loaded frame what the last filters left, and gives other uses of it no more than that.
 
     So filters are taken only where they are asked for: what a session's setting says must not lose rows.
@@ -182,7 +184,7 @@ def batch_of(query: StreamingQuery) -> int:
     return -1 if query.lastProgress is None else query.lastProgress["batchId"]
 
 
-def test_retention_under_a_running_stream(spark: SparkSession, tmp_path: Path, sink: Path) -> None:
+def test_stream_under_retention_reads_remaining_messages_once(spark: SparkSession, tmp_path: Path, sink: Path) -> None:
     """The log is written at its end and deleted from its front while a query reads it: what is there comes once."""
     source = tmp_path / "source"
     with open_store(path=source) as store:
@@ -248,7 +250,7 @@ def being_written(path: Path, first: int) -> Iterator[list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, 8])
-def test_a_driver_killed_with_sigkill(
+def test_stream_of_killed_driver_continues(
     spark: SparkSession, tmp_path: Path, sink: Path, rng: random.Random, kills: int
 ) -> None:
     """Killed at any moment, with a source that goes on growing: after the last restart every row is there once."""

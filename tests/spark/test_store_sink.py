@@ -62,7 +62,9 @@ def test_a_batch_is_in_once(path: Path) -> None:
 
 @pytest.mark.parametrize("kill_at", range(STEPS))
 @pytest.mark.parametrize("others_first", [False, True])
-def test_killed_at_every_step(path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int, others_first: bool) -> None:
+def test_write_killed_at_any_step_stores_rows_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int, others_first: bool
+) -> None:
     """Three puts a batch; after the kill somebody else may write before the batch is repeated, in another order."""
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     sink(path).commit("q", 0, staged(path, batch(5)))
@@ -79,7 +81,7 @@ def test_killed_at_every_step(path: Path, monkeypatch: pytest.MonkeyPatch, kill_
     assert leftovers(path) == ["spark/ledger", "spark/staging"]
 
 
-def test_there_are_no_more_steps(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_killed_steps_is_complete(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     assert not commit_until_killed(path, staged(path, batch(20), batch(10, 20)), STEPS)
     assert stored(path) == expected(30)
@@ -178,7 +180,7 @@ def test_a_batch_leaves_the_files_of_later_ones(path: Path) -> None:
     assert leftovers(path) == ["spark/ledger", "spark/staging"]
 
 
-def test_files_that_are_gone_block_nobody_else(path: Path) -> None:
+def test_missing_staged_files_fail_only_their_own_query(path: Path) -> None:
     files = staged(path, batch(5), batch(5, 5))
     files[1].unlink()
     with pytest.raises(StoreError, match="is missing: rows of batch 0 of q cannot be put"):
@@ -197,7 +199,7 @@ def test_a_begun_commit_in_deleted_files_raises(path: Path) -> None:
         sink(path).commit("q", 0, files)
 
 
-def test_a_store_that_is_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_to_open_store_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_sink, "_LOCK_WAIT_S", 0.0)
     files = staged(path, batch(1))
     with (
@@ -209,14 +211,14 @@ def test_a_store_that_is_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert sink(path).commit("q", 0, files)
 
 
-def test_a_ledger_that_is_damaged(path: Path) -> None:
+def test_damaged_ledger_is_refused(path: Path) -> None:
     sink(path).commit("q", 0, staged(path, batch(1)))
     (path / "spark" / "ledger" / "q.json").write_text("{")
     with pytest.raises(StoreError, match="is no JSON"):
         sink(path).commit("q", 1, staged(path, batch(1)))
 
 
-def test_all_columns(path: Path) -> None:
+def test_write_stores_all_columns(path: Path) -> None:
     rows = [
         {"topic": "a", "body": b"1", "tags": "t", "keys": ["k", "l"], "properties": [("p", "v")], "queue_id": 7,
          "sharding_key": "s", "delay_level": None},
@@ -236,7 +238,7 @@ def test_all_columns(path: Path) -> None:
     assert two.properties["REAL_QID"] == str(2112 % 5)  # Java's hash of "Aa"
 
 
-def test_queues_in_turn(path: Path) -> None:
+def test_rows_without_queue_take_queues_in_turn(path: Path) -> None:
     task = writer(path, "body string", topic="orders", queueNum=3)
     task.commit([task.write(iter([batch(7).select(["body"])]))])
     with StoreReader.open(path) as reader:
@@ -270,12 +272,12 @@ def test_nulls_among_keys_and_values_are_left_out_by_both_sinks(path: Path) -> N
     assert put.properties == {**sent.properties, "KEYS": "k l"} == {"shop": "north", "KEYS": "k l"}
 
 
-def test_other_file_systems_are_not_asked() -> None:
+def test_write_to_other_file_system_is_refused() -> None:
     with pytest.raises(ConfigError, match="which the driver and every executor see as local"):
         RocketMQDataSource({"path": "s3://nowhere/a"}).writer(schema_of("topic string, body string"), False)
 
 
-def test_a_new_store(tmp_path: Path) -> None:
+def test_write_creates_new_store(tmp_path: Path) -> None:
     sizes = {"store.mappedFileSizeCommitLog": 1 << 20, "store.mappedfilesizeconsumequeue": 6000}
     task = writer(tmp_path / "new", **sizes)
     task.commit([task.write(iter([batch(10)]))])
@@ -317,7 +319,7 @@ def test_rows_that_are_refused_leave_nothing(path: Path, columns: dict[str, Any]
     assert not list(path.glob("spark/**/*.arrow"))
 
 
-def test_numbers_that_are_refused(path: Path) -> None:
+def test_invalid_queue_numbers_and_levels_are_refused(path: Path) -> None:
     for name, value in (("queue_id", -1), ("delay_level", -2), ("queue_id", 1 << 40)):
         rows = pa.record_batch({"topic": ["a"], "body": ["b"], name: [value]})
         with pytest.raises(ConfigError, match=f"column {name}={value} is not allowed: 0 to 2147483647"):
@@ -365,7 +367,7 @@ def test_numbers_that_are_refused(path: Path) -> None:
         ("topic string, body string", {"store.flushDiskType": "x"}, "flushDiskType='x' is not allowed"),
     ],
 )
-def test_wrong_writes(path: Path, schema: str, options: dict[str, object], says: str) -> None:
+def test_invalid_writes_are_refused(path: Path, schema: str, options: dict[str, object], says: str) -> None:
     with pytest.raises(GantrymqError) as raised:
         writer(path, schema, **options)
     assert says in str(raised.value)
@@ -398,9 +400,7 @@ def test_an_aborted_write_leaves_nothing(path: Path) -> None:
     assert not list(path.glob("spark/**/*.arrow"))
 
 
-def test_a_write_that_fails_while_it_is_put_says_that_its_rows_still_go_in(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_failing_during_put_names_pending_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     task, put = writer(path), MessageStore.put_batch
     done = task.write(iter([batch(25)]))

@@ -22,10 +22,14 @@ from gantrymq.errors import ConfigError, NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.format.record import SECTOR
 from gantrymq.spark.data_loss import DataLossError
-from gantrymq.spark.locations import Location
-from gantrymq.spark.log_file import LogFile
+from gantrymq.spark.log_file import OpenLogFile
+from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan import store_view
+from gantrymq.spark.plan.boundaries import starting
 from gantrymq.spark.plan.log_tail import LogTail
+from gantrymq.spark.plan.store_origin import StoreOrigin
+from gantrymq.tools.locations import Location
+from gantrymq.tools.queue_key import QueueKey
 from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
@@ -90,7 +94,7 @@ def test_all_rows_once_over_many_triggers(tmp_path: Path, rng: random.Random) ->
 def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     read: list[int] = []
-    open_reader, read_into = store_view.open_reader, LogFile.read_into
+    open_reader, read_into = store_view.open_reader, OpenLogFile.read_into
     monkeypatch.setattr(
         store_view, "open_reader", lambda place, **how: opened.append(place) or open_reader(place, **how)
     )
@@ -100,7 +104,7 @@ def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
         with Stream(tmp_path, *BODY) as stream:
             stream.batch()
             monkeypatch.setattr(
-                LogFile,
+                OpenLogFile,
                 "read_into",
                 lambda self, view, position: read.append(len(view)) or read_into(self, view, position),
             )
@@ -154,7 +158,7 @@ def test_a_log_that_cannot_be_read_is_not_at_its_end(tmp_path: Path, monkeypatch
         assert stream.batch()
 
 
-def test_new_topics_and_queues(tmp_path: Path) -> None:
+def test_stream_reads_topics_and_queues_added_later(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, subscribePattern="orders|in.*") as stream:
         store.put_batch(numbered(3) + numbered(2, topic="invoices", queue_id=4) + numbered(5, topic="others"))
         assert [row["topic"] for row in stream.batch()] == ["orders"] * 3 + ["invoices"] * 2
@@ -162,7 +166,7 @@ def test_new_topics_and_queues(tmp_path: Path) -> None:
         assert [row["queue_id"] for row in stream.batch()] == [9]
 
 
-def test_new_stores(tmp_path: Path) -> None:
+def test_stream_reads_stores_added_later(tmp_path: Path) -> None:
     with open_store(path=tmp_path / "broker-a") as store:
         store.put_batch(numbered(2))
         with Stream(f"{tmp_path}/broker-*", "broker", "body", startingOffsets="earliest") as stream:
@@ -211,7 +215,7 @@ def test_a_large_limit_is_found_by_halves(tmp_path: Path, monkeypatch: pytest.Mo
     assert [row for batch in batches for row in batch] == expected_rows(tmp_path)
 
 
-def test_minimum_and_its_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minOffsetsPerTrigger_waits_for_its_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("gantrymq.spark.read.stream.time.monotonic", lambda: now[0])
     options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxTriggerDelay": "30s"}
@@ -232,7 +236,7 @@ def test_minimum_and_its_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert len(stream.batch()) == 1
 
 
-def test_minimum_and_maximum_together(tmp_path: Path) -> None:
+def test_minOffsetsPerTrigger_and_maxOffsetsPerTrigger_combine(tmp_path: Path) -> None:
     options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": 10, "maxOffsetsPerTrigger": 20}
     with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, **options) as stream:
         assert stream.limit == ReadMaxRows(20)
@@ -255,7 +259,7 @@ def test_available_now_ends_where_the_queues_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [100, 1000])
-def test_available_now_does_not_end_as_if_it_had_read_what_went_away(
+def test_available_now_reports_messages_deleted_before_its_end(
     tmp_path: Path, limit: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     anew = 120
@@ -284,28 +288,34 @@ def test_available_now_does_not_end_as_if_it_had_read_what_went_away(
 
 
 def test_a_time_is_sought_in_what_came_since_the_first_look(tmp_path: Path) -> None:
-    """Spark lets a first AvailableNow query look where the queues end before it asks where to begin."""
+    def begins(**queues: int) -> dict[QueueKey, int]:
+        return {QueueKey(tmp_path.name, topic, 0): offset for topic, offset in queues.items()}
 
-    def begins(**queues: int) -> dict[str, Any]:
-        return {topic: {tmp_path.name: {"0": offset}} for topic, offset in queues.items()}
-
+    options = ReadOptions.parse(
+        {
+            "path": str(tmp_path),
+            "startingTimestamp": str(NOON_MS + 15_000),
+            "startingOffsetsByTimestampStrategy": "latest",
+        },
+        streaming=True,
+    )
+    origin = StoreOrigin(options)
     clock = ManualClock(NOON_MS)
     with open_store(path=tmp_path, clock=clock) as store:
         store.put_batch(numbered(30))
-        options = {"startingTimestamp": NOON_MS + 15_000, "startingOffsetsByTimestampStrategy": "latest"}
-        with Stream(tmp_path, *BODY, checkpoint="{}", **options) as stream:
-            stream.reader.prepareForTriggerAvailableNow()
-            for number in range(10):
-                clock.advance(1000)
-                store.put_batch(numbered(10, first=30 + number * 10) + numbered(1, topic="fresh"))
-            assert offsets(json.dumps(stream.reader.initialOffset())) == begins(fresh=10, orders=130)
-            for number in range(10, 20):
-                clock.advance(1000)
-                store.put_batch(numbered(10, first=30 + number * 10) + numbered(1, topic="fresh"))
-            assert offsets(json.dumps(stream.reader.initialOffset())) == begins(fresh=14, orders=170)
+        assert starting(options, origin, origin.extents(), streaming=True) == begins(orders=30)
+        for number in range(10):
+            clock.advance(1000)
+            store.put_batch(numbered(10, first=30 + number * 10) + numbered(1, topic="fresh"))
+        assert starting(options, origin, origin.extents(), streaming=True) == begins(fresh=10, orders=130)
+        for number in range(10, 20):
+            clock.advance(1000)
+            store.put_batch(numbered(10, first=30 + number * 10) + numbered(1, topic="fresh"))
+        assert starting(options, origin, origin.extents(), streaming=True) == begins(fresh=14, orders=170)
+    origin.close()
 
 
-def test_report_latest_offset(tmp_path: Path) -> None:
+def test_progress_reports_latest_offset(tmp_path: Path) -> None:
     path = tmp_path / "b"
     with open_store(path=path) as store, Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger=2) as stream:
         store.put_batch(numbered(10))
@@ -314,7 +324,7 @@ def test_report_latest_offset(tmp_path: Path) -> None:
         assert offsets(stream.checkpoint) == {"orders": {"b": {"0": 2}}}
 
 
-def test_killed_store(tmp_path: Path) -> None:
+def test_stream_of_killed_store_reads_recovered_rows(tmp_path: Path) -> None:
     kill_while_putting(tmp_path, 300, batch=10, seed=1)
     expected = expected_rows(tmp_path)
     with Stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=100) as stream:
@@ -379,7 +389,7 @@ def test_files_that_go_between_plan_and_read(tmp_path: Path, caplog: pytest.LogC
                 assert f"broker {tmp_path.name}: topic orders, queue 0, offsets 0 to 399" in str(raised.value)
 
 
-def test_a_store_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_recreated_store_is_reset(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "s"
     with open_store(path=path) as store:
         store.put_batch(numbered(100))
@@ -429,7 +439,7 @@ def test_a_topic_that_was_made_again_behind_the_reader_is_loss(
     assert len(re.findall(says, caplog.text)) == 1
 
 
-def test_a_store_made_anew_that_has_come_further(tmp_path: Path) -> None:
+def test_recreated_store_with_more_messages_is_reset(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with open_store(path=path) as store:
         store.put_batch(numbered(10) + numbered(4, topic="others"))
@@ -441,7 +451,7 @@ def test_a_store_made_anew_that_has_come_further(tmp_path: Path) -> None:
                 stream.batch()
 
 
-def test_an_end_that_is_gone_when_the_batch_is_read_again(tmp_path: Path) -> None:
+def test_repeated_batch_with_deleted_end_is_loss(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with open_store(path=path) as store:
         store.put_batch(numbered(10))
@@ -454,7 +464,7 @@ def test_an_end_that_is_gone_when_the_batch_is_read_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("gone", ["b/consumequeue/orders/1", "b/consumequeue/orders"])
-def test_a_planned_batch_whose_queue_is_gone(tmp_path: Path, gone: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_planned_batch_of_deleted_queue_is_loss(tmp_path: Path, gone: str, caplog: pytest.LogCaptureFixture) -> None:
     """The offsets of the batch are noted, then the driver dies, and it is read by the next one."""
     for broker in "ab":
         with open_store(path=tmp_path / broker) as store:
@@ -474,7 +484,7 @@ def test_a_planned_batch_whose_queue_is_gone(tmp_path: Path, gone: str, caplog: 
     assert says in caplog.text
 
 
-def test_a_topic_that_a_query_was_told_to_leave_is_no_loss(tmp_path: Path) -> None:
+def test_topic_removed_from_query_is_no_loss(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with open_store(path=path) as store:
         store.put_batch(numbered(5) + numbered(2, topic="others"))
@@ -484,7 +494,7 @@ def test_a_topic_that_a_query_was_told_to_leave_is_no_loss(tmp_path: Path) -> No
         assert [bodies(part) for part in again.rows_between(start, end)] == [numbers(2)]
 
 
-def test_starting_offsets(tmp_path: Path) -> None:
+def test_startingOffsets_selects_first_rows(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with open_store(path=path) as store:
         store.put_batch(numbered(10) + numbered(10, queue_id=1))
@@ -518,7 +528,7 @@ def test_tail_that_grows_too_long_is_let_go(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_loss_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "gantrymq.spark")
     with open_store(path=tmp_path) as store, Stream(tmp_path, "body") as stream:
         store.put_batch(numbered(5))
         stream.batch()

@@ -17,10 +17,10 @@ from stream_cases import Stream, bodies, offsets
 
 from gantrymq.errors import ConfigError, NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
-from gantrymq.spark import locations as places
 from gantrymq.spark.data_loss import DataLossError
 from gantrymq.spark.plan import log_order
 from gantrymq.store.message_store import MessageStore
+from gantrymq.tools import locations as places
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, fill, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
@@ -68,7 +68,7 @@ RECREATED = {"store": recreate_store, "topic": recreate_topic}
 
 
 @pytest.mark.parametrize("recreate", RECREATED.values(), ids=RECREATED)
-def test_a_restart_notices_what_was_recreated_and_has_come_further(
+def test_restart_detects_recreated_queue_with_more_messages(
     read_store: tuple[Path, str], recreate: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     path, checkpoint = read_store
@@ -86,7 +86,7 @@ def test_a_restart_notices_what_was_recreated_and_has_come_further(
 
 
 @pytest.mark.parametrize("recreate", RECREATED.values(), ids=RECREATED)
-def test_onQueueReset(
+def test_onQueueReset_decides_about_recreated_queue(
     read_store: tuple[Path, str], recreate: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     path, checkpoint = read_store
@@ -148,7 +148,7 @@ def test_a_recreated_topic_that_is_shorter_is_read_from_its_first_message(read_s
         assert bodies(lenient.batch()) == numbers(3, 500)
 
 
-def test_a_log_that_was_cut_goes_on_at_its_end_without_reading_anything_twice(tmp_path: Path) -> None:
+def test_stream_after_log_truncation_continues_without_repeats(tmp_path: Path) -> None:
     path = tmp_path / "s"
     make_store(path, 400)
     with Stream(path, *BODY, startingOffsets="earliest") as stream:
@@ -167,7 +167,7 @@ def test_a_log_that_was_cut_goes_on_at_its_end_without_reading_anything_twice(tm
         assert bodies(lenient.batch()) == numbers(4, 900)
 
 
-def test_messages_that_a_cut_took_before_they_were_read_are_named(tmp_path: Path) -> None:
+def test_unread_messages_lost_by_truncation_are_named(tmp_path: Path) -> None:
     path = tmp_path / "s"
     make_store(path, 20)
     with (
@@ -215,7 +215,7 @@ VANISHED = {"no store": shutil.rmtree, "empty mount": empty_mount, "no log": wit
 @pytest.mark.parametrize("is_glob", [False, True], ids=["path", "glob"])
 @pytest.mark.parametrize("is_restart", [False, True], ids=["trigger", "restart"])
 @pytest.mark.parametrize("vanish", VANISHED.values(), ids=VANISHED)
-def test_a_store_that_was_read_and_vanished_is_an_error_whatever_failOnDataLoss_says(
+def test_vanished_store_raises_with_any_failOnDataLoss(
     tmp_path: Path, vanish: Callable[[Path], None], is_restart: bool, is_glob: bool
 ) -> None:
     for broker in ("broker-a", "broker-b"):
@@ -275,9 +275,9 @@ def test_retention_rolls_under_a_stream_without_any_alarm(tmp_path: Path, rng: r
     assert in_log_order(rows)[-len(left) :] == left
 
 
-def test_a_checkpoint_without_marks_goes_on(read_store: tuple[Path, str]) -> None:
+def test_checkpoint_without_log_marks_continues(read_store: tuple[Path, str]) -> None:
     path, checkpoint = read_store
-    assert set(json.loads(checkpoint)) == {"#log", "orders"}
+    assert set(json.loads(checkpoint)) == {"#log", "#start", "orders"}
     make_store(path, 4, first=20)
     with restarted(path, json.dumps(offsets(checkpoint))) as stream:
         assert bodies(stream.batch()) == numbers(4, 20)
@@ -318,7 +318,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("units", [1 << 16, 10], ids=["at once", "by halves"])
-def test_maxBytesPerTrigger(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, units: int) -> None:
+def test_maxBytesPerTrigger_limits_batch(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, units: int
+) -> None:
     monkeypatch.setattr(log_order, "_READ_UNITS", units)
     limit = 3000
     with open_store(path=tmp_path) as store:
@@ -333,7 +335,7 @@ def test_maxBytesPerTrigger(tmp_path: Path, rng: random.Random, monkeypatch: pyt
     assert len(batches) < 2 * sum(sizes) / limit + 2
 
 
-def test_maxBytesPerTrigger_and_maxOffsetsPerTrigger_together(tmp_path: Path) -> None:
+def test_smaller_of_byte_and_offset_limit_applies(tmp_path: Path) -> None:
     make_store(tmp_path, 40)
     size = expected_rows(tmp_path)[0]["size"]
     options = {"startingOffsets": "earliest", "maxBytesPerTrigger": 10 * size}

@@ -56,7 +56,7 @@ def read(namesrv: str, **options: str) -> list[bytes]:
     return sorted(found)
 
 
-def test_written_read_and_streamed(namesrv: str) -> None:
+def test_rows_are_written_read_and_streamed_over_tls(namesrv: str) -> None:
     assert write(namesrv, b"a", b"b", **CHECKED, **KNOWN) == Sent(2)
     assert read(namesrv, **CHECKED, **KNOWN) == [b"a", b"b"]
     assert read(namesrv, **ON, **KNOWN) == [b"a", b"b"]
@@ -72,7 +72,7 @@ def test_written_read_and_streamed(namesrv: str) -> None:
 @pytest.mark.parametrize(
     "options", [{}, ON, CHECKED, {**ON, **KNOWN, "tls.client.authServer": "true"}], ids=["plain", "nobody", "no", "bad"]
 )
-def test_who_is_not_let_in_or_does_not_trust(namesrv: str, options: dict[str, str]) -> None:
+def test_connection_without_tls_or_trust_raises(namesrv: str, options: dict[str, str]) -> None:
     """Without TLS, without a certificate of its own, or with no reason to trust the server's."""
     with pytest.raises(RemotingError, match=r"127\.0\.0\.1"):
         read(namesrv, **options)
@@ -99,7 +99,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("options", "says"), WRONG)
-def test_wrong_options_are_named_before_anybody_is_asked(options: dict[str, str], says: str) -> None:
+def test_wrong_tls_options_are_named_before_connecting(options: dict[str, str], says: str) -> None:
     source = RocketMQDataSource({"nameserver": "127.0.0.1:1", "topic": "a", **options})
     for ask in (source.schema, lambda: source.reader(fields()), lambda: source.writer(fields("body"), overwrite=False)):
         with pytest.raises(ConfigError) as raised:

@@ -34,12 +34,12 @@ def spread(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[P
 
 
 @pytest.mark.parametrize("most", [600, 50])
-def test_a_batch_reads_a_log_that_lies_elsewhere(spread: tuple[Path, list[Path]], most: int) -> None:
+def test_batch_reads_log_in_other_directory(spread: tuple[Path, list[Path]], most: int) -> None:
     rows = rows_of(spread[0], "queue_offset", maxRecordsPerPartition=most)
     assert [row["queue_offset"] for row in rows] == list(range(600))
 
 
-def test_a_stream_follows_a_log_that_lies_elsewhere(spread: tuple[Path, list[Path]]) -> None:
+def test_stream_follows_log_in_other_directory(spread: tuple[Path, list[Path]]) -> None:
     path, directories = spread
     with Stream(path, "body", startingOffsets="earliest", maxOffsetsPerTrigger=250) as stream:
         assert sum(map(len, stream.batches())) == 600
@@ -97,7 +97,7 @@ def test_the_disk_of_the_oldest_files_that_is_not_mounted_is_no_retention(
         rows_with(path, directories)
 
 
-def test_a_directory_of_the_oldest_files_that_is_not_given_is_told(
+def test_missing_option_for_directory_of_oldest_files_is_reported(
     front_elsewhere: tuple[Path, list[Path]], caplog: pytest.LogCaptureFixture
 ) -> None:
     path, directories = front_elsewhere

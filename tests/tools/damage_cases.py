@@ -14,11 +14,11 @@ from gantrymq.format.queue_entry import decode_entry as decode_unit
 from gantrymq.format.queue_entry import encode_entry as encode_unit
 from gantrymq.format.record import read_layout
 from gantrymq.format.stop_reason import StopReason
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.check.findings import Finding
+from gantrymq.tools.reports import Finding
 from gantrymq.tools.verify import verify_store
+from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, open_store
 
 PATHS = StorePaths(ROOT)

@@ -18,7 +18,7 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET, DELETED_TOPICS
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.fs.replaced_file import MAX_BYTES
-from gantrymq.tools.check.findings import Finding, Kind, Level
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_store
 
@@ -86,7 +86,7 @@ def store(whole: KnownStore, tmp_path: Path) -> Path:
 
 def found(store: Path) -> list[Finding]:
     findings = verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())
-    return [one for one in findings if one.level is Level.DAMAGE]
+    return [one for one in findings if one.level is Severity.DAMAGE]
 
 
 def test_tables_as_brokers_write_them_have_no_finding(store: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_value_that_cannot_be_true_is_one_finding_with_its_path(
 ) -> None:
     (store / "config" / (name + ending)).write_text(text)
     (one,) = found(store)
-    assert (one.kind, str(one.path)) == (Kind.CONFIG_JSON, f"config/{name}{ending}")
+    assert (one.kind, str(one.path)) == (FindingKind.CONFIG_JSON, f"config/{name}{ending}")
     assert told in one.text
     assert one.text.endswith("correct it, or move it away")
 

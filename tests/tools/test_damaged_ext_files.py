@@ -16,8 +16,8 @@ from gantrymq.errors import DiskError, MissingFileError, StoreError, WrongFileSi
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.check.findings import Kind
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import FindingKind
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, bodies, open_reader, open_store
 
@@ -118,7 +118,7 @@ def test_a_reader_goes_on_without_any_ext_file_and_names_the_directory(store: Pa
 @pytest.mark.parametrize("damage", ["first short", "middle short", "last short", "middle empty"])
 def test_verify_names_an_ext_file_of_a_wrong_length_and_its_command(store: Path, damage: str) -> None:
     DAMAGE[damage](store)
-    sizes = [one for one in verify_store(store, EXT, given=GEOMETRY_KEYS) if one.kind is Kind.FILE_SIZE]
+    sizes = [one for one in verify_store(store, EXT, given=GEOMETRY_KEYS) if one.kind is FindingKind.FILE_SIZE]
     [(path, text)] = [(one.path, one.text) for one in sizes]
     assert path.parts[0] == "consumequeue_ext"
     assert "`gantrymq store rebuild` " in text
@@ -130,7 +130,9 @@ def test_unreadable_ext_pages_cost_tags_codes_alone_and_are_named(
 ) -> None:
     spoil, path = break_reads(monkeypatch), ext_files(store)[number]
     spoil(path, 0, 1024)
-    unreadable = [one for one in verify_store(store, EXT, given=GEOMETRY_KEYS) if one.kind is Kind.FILE_UNREADABLE]
+    unreadable = [
+        one for one in verify_store(store, EXT, given=GEOMETRY_KEYS) if one.kind is FindingKind.FILE_UNREADABLE
+    ]
     assert [(one.path, one.length_bytes) for one in unreadable] == [(path.relative_to(store), 1024)]
     assert "`gantrymq store rebuild` with enableConsumeQueueExt=true" in unreadable[0].text
     with StoreReader.open(store, EXT, given=GEOMETRY_KEYS, skips_lost=True) as reader:

@@ -11,12 +11,12 @@ from loss_cases import LOG_FILE, KnownStore
 from gantrymq.cli.main import exit_code
 from gantrymq.errors import NoRoomError
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem, may_compress
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
+from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, SMALL, SMALL_KEYS
 
 
@@ -136,7 +136,7 @@ def test_the_command_says_so_in_one_line(
     assert "no room on the disk: at least" in said
 
 
-def test_a_disk_with_a_capacity_has_what_is_left() -> None:
+def test_free_bytes_is_capacity_minus_reserved_bytes() -> None:
     fs = MemoryFileSystem(10 * 4096)
     file = fs.open(Path("/x"), writable=True, create=True)
     file.resize(4096)

@@ -241,8 +241,10 @@ def test_a_record_that_says_another_queue_is_exported_as_the_queue_entry_says(na
         assert not report.is_whole
         assert Slot(repaired.topic, repaired.queue_id, repaired.queue_offset) in named(report.account, store)
     else:  # the only record of a queue that exactly one other queue lacks
-        assert result == {slot: put.body for slot, put in store.puts.items()}
-        assert [one.phy_offset for one in report.account.repaired] == [repaired.phy_offset]
+        home = Slot(repaired.topic, repaired.queue_id, repaired.queue_offset)
+        assert result == {slot: put.body for slot, put in store.puts.items() if slot != home}
+        assert [(one.phy_offset, one.likely) for one in report.account.quarantined] == [(repaired.phy_offset, home)]
+        assert (report.is_whole, report.account.messages, report.account.repaired) == (False, [], [])
 
 
 def test_of_two_records_that_say_one_slot_neither_is_exported_without_queues(store: KnownStore) -> None:
@@ -264,16 +266,15 @@ def test_of_two_records_that_say_one_slot_neither_is_exported_without_queues(sto
     assert lost <= named(report.account, store)
 
 
-def test_the_last_record_of_a_queue_that_says_another_topic_is_exported_or_named_without_queues(
+def test_last_record_that_names_another_topic_is_quarantined_without_queues(
     store: KnownStore,
 ) -> None:
     slot, put = max(store.puts.items(), key=lambda item: item[1].phy_offset)
     store.flip(put.phy_offset + 88 + len(put.body) + 1, 1)
     shutil.rmtree(store.path / "consumequeue")
     result, report = exported(store)
-    assert result == {slot: put.body for slot, put in store.puts.items()}
-    [repaired] = report.account.repaired
-    assert (repaired.topic, repaired.queue_id, repaired.queue_offset) == slot
+    assert result == {one: put.body for one, put in store.puts.items() if one != slot}
+    assert [(one.phy_offset, one.likely) for one in report.account.quarantined] == [(put.phy_offset, slot)]
 
 
 def test_damage_of_another_topic_is_not_told_of_the_one_that_is_wanted(store: KnownStore) -> None:

@@ -14,7 +14,7 @@ import pytest
 from gantrymq.cli.main import exit_code
 from gantrymq.model import fastjson
 from gantrymq.model.message import SCHEDULE_TOPIC, Message
-from gantrymq.tools.check.findings import Finding, Kind, Level
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, SMALL_KEYS, bodies, numbered, open_reader, open_store
 
@@ -66,7 +66,7 @@ def run(command: str, store: Path, capsys: pytest.CaptureFixture[str], *more: st
 
 def ahead_in(store: Path) -> list[Finding]:
     found = verify_store(store, SMALL, given=GEOMETRY_KEYS)
-    return [one for one in found if one.kind is Kind.CONSUMER_AHEAD or one.level is Level.DAMAGE]
+    return [one for one in found if one.kind is FindingKind.CONSUMER_AHEAD or one.level is Severity.DAMAGE]
 
 
 def entry(offset: int, end: int, group: str | None = "G", topic: str = "T", queue_id: int = 0) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def test_a_table_that_is_newer_than_the_queues_is_named_and_set_back(
     write_offsets(store, {2: 11}, "delayOffset.json")
     found = ahead_in(store)
     assert [(one.level, one.topic, one.queue_offset, one.count) for one in found] == [
-        (Level.NOTE, SCHEDULE_TOPIC, 3, 8),
-        (Level.DAMAGE, "T", COUNT, 50),
-        (Level.DAMAGE, "T", COUNT, 60),
-        (Level.DAMAGE, "T", 0, 9),
+        (Severity.NOTE, SCHEDULE_TOPIC, 3, 8),
+        (Severity.DAMAGE, "T", COUNT, 50),
+        (Severity.DAMAGE, "T", COUNT, 60),
+        (Severity.DAMAGE, "T", 0, 9),
     ]
     code, out, report = run(command, store, capsys)
     level = entry(11, 3, None, SCHEDULE_TOPIC, 1)
@@ -157,8 +157,9 @@ def test_groups_that_only_look_ahead_are_left_alone(
     write_offsets(store, HEALTHY)
     change(store)
     before = offsets(store)
-    assert [one for one in ahead_in(store) if one.kind is Kind.CONSUMER_AHEAD] == []
-    _, _, report = run("recover", store, capsys)
+    assert [one for one in ahead_in(store) if one.kind is FindingKind.CONSUMER_AHEAD] == []
+    accepts = ("--set", "acceptWithoutEffect=config/topicQueueMapping.json")
+    _, _, report = run("recover", store, capsys, *accepts)
     assert (report["consumersAhead"], offsets(store)) == ([], before)
 
 

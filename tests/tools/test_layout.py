@@ -24,8 +24,8 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_reader, open_store, tree
@@ -78,7 +78,7 @@ def test_a_log_file_that_is_missing_or_wrong_in_the_middle_is_named_and_the_rest
         open_store(RealFileSystem(), store)
     assert tree(store) == before
     found = {(finding.kind, store / finding.path) for finding in findings(store)}
-    assert found & {(Kind.LOG_FILE_MISSING, victim), (Kind.FILE_SIZE, victim)}
+    assert found & {(FindingKind.LOG_FILE_MISSING, victim), (FindingKind.FILE_SIZE, victim)}
 
 
 @pytest.mark.parametrize("lengths", [[12_000], [9_000, 12_000, 14_000]])
@@ -100,7 +100,7 @@ def test_an_only_log_file_of_a_few_bytes_is_damage_and_no_setting(tmp_path: Path
     store = make_store(tmp_path / "store", 3)
     [path] = parts(store, "commitlog")
     os.truncate(path, 200)
-    assert (Kind.FILE_SIZE, path) in {(one.kind, store / one.path) for one in verify_store(store)}
+    assert (FindingKind.FILE_SIZE, path) in {(one.kind, store / one.path) for one in verify_store(store)}
     with StoreReader.open(store) as reader:
         assert path in [problem.path for problem in reader.problems]
     with pytest.raises(StoreError, match=f"^{path}: is .*gantrymq store"):
@@ -114,7 +114,7 @@ def test_the_only_log_file_without_the_zeros_at_its_end_loses_no_message(tmp_pat
     path.write_bytes(path.read_bytes().rstrip(b"\0"))
     report = salvage_store(store, tmp_path / "out")
     assert (report.records, report.is_whole) == (30, True)
-    assert [one for one in verify_store(tmp_path / "out") if one.level is Level.DAMAGE] == []
+    assert [one for one in verify_store(tmp_path / "out") if one.level is Severity.DAMAGE] == []
 
 
 @pytest.mark.parametrize("source", [0, 1])
@@ -135,8 +135,8 @@ def test_a_log_file_in_two_directories_is_told_and_the_one_that_says_it_lies_the
     assert (len(found), None in found) == (MESSAGES, False)
     with pytest.raises(DuplicateFileError, match=r"is there twice, also as .*move one of them away.*salvage"):
         MessageStore.open(store, config, given=GEOMETRY_KEYS)
-    damage = [one for one in verify_store(store, config, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE]
-    assert [(one.kind, one.path) for one in damage] == [(Kind.FOREIGN_FILE, duplicate)]
+    damage = [one for one in verify_store(store, config, given=GEOMETRY_KEYS) if one.level is Severity.DAMAGE]
+    assert [(one.kind, one.path) for one in damage] == [(FindingKind.FOREIGN_FILE, duplicate)]
     assert salvage_store(store, tmp_path / "out", config, given=GEOMETRY_KEYS).records == MESSAGES
 
 
@@ -145,7 +145,7 @@ def test_salvage_takes_what_is_left_of_such_a_log(store: Path, tmp_path: Path, d
     LOG_DAMAGE[damage](parts(store, "commitlog")[2])
     messages, _ = readable(store)
     assert salvage_store(store, tmp_path / "out", SMALL, given=GEOMETRY_KEYS).records == messages
-    assert [one for one in findings(tmp_path / "out") if one.level is Level.DAMAGE] == []
+    assert [one for one in findings(tmp_path / "out") if one.level is Severity.DAMAGE] == []
 
 
 def test_a_missing_log_file_that_is_accepted_leaves_a_store_without_a_hole(store: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_queue_file_that_is_missing_or_wrong_in_the_middle_is_read_from_the_lo
     with pytest.raises((MissingFileError, WrongFileSizeError), match=f"^{victim}: .*gantrymq store rebuild"):
         open_store(RealFileSystem(), store)
     assert tree(store) == before
-    assert any(store / one.path == victim and one.level is Level.DAMAGE for one in findings(store))
+    assert any(store / one.path == victim and one.level is Severity.DAMAGE for one in findings(store))
     rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
     assert findings(store) == []
 
@@ -222,7 +222,7 @@ def test_an_index_file_of_a_wrong_length_in_a_closed_store_is_made_again(
     assert findings(store) == []
 
 
-def test_the_only_index_file_that_is_short_is_made_again(tmp_path: Path) -> None:
+def test_short_index_file_is_rebuilt_even_if_it_is_the_only_one(tmp_path: Path) -> None:
     with open_store(RealFileSystem(), tmp_path) as store:
         store.put(Message("orders", b"x", keys=["k"]))
     (index,) = (tmp_path / "index").iterdir()
@@ -251,8 +251,8 @@ def test_foreign_entries_in_any_directory_stop_nothing_and_stay(store: Path, par
     entries = list(foreign_entries(store / part))
     assert readable(store) == (MESSAGES, 0)
     found = findings(store)
-    assert {finding.kind for finding in found} == {Kind.FOREIGN_FILE}
-    assert {finding.level for finding in found} == {Level.NOTE}
+    assert {finding.kind for finding in found} == {FindingKind.FOREIGN_FILE}
+    assert {finding.level for finding in found} == {Severity.NOTE}
     # A link that leads nowhere is not seen, and a name of digits may be that of a topic.
     assert len(found) >= len(entries) - 3
     with open_reader(store) as reader:
@@ -276,7 +276,9 @@ def test_a_directory_that_may_not_be_read_and_is_no_topic_is_passed_over(store: 
     (store / "consumequeue" / "lost+found").mkdir()
     with open_store(Guarded(), store) as opened:
         assert len(opened.queues()) == 2
-    assert [finding.level for finding in verify_store(store, SMALL, given=GEOMETRY_KEYS, fs=Guarded())] == [Level.NOTE]
+    assert [finding.level for finding in verify_store(store, SMALL, given=GEOMETRY_KEYS, fs=Guarded())] == [
+        Severity.NOTE
+    ]
 
 
 @pytest.mark.parametrize(
@@ -311,8 +313,8 @@ def test_a_renamed_log_file_is_taken_by_salvage_and_named_by_what_refuses(
     renamed = victim.rename(victim.with_name(rename(victim.name)))
     with pytest.raises((MissingFileError, MissingLogError), match=f"{renamed}.*rename it"):
         open_store(RealFileSystem(), store)
-    (note,) = [finding for finding in findings(store) if finding.kind is Kind.FOREIGN_FILE]
-    assert note.level is Level.NOTE
+    (note,) = [finding for finding in findings(store) if finding.kind is FindingKind.FOREIGN_FILE]
+    assert note.level is Severity.NOTE
     assert "holds records" in note.text
     report = salvage_store(store, tmp_path / "out", SMALL, given=GEOMETRY_KEYS)
     assert (report.records, report.skipped_files) == (MESSAGES, [])
@@ -329,7 +331,7 @@ def test_rebuild_does_not_take_a_missing_log_for_an_empty_one(store: Path, damag
         rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
     assert tree(store) == before
     assert readable(store) == (0, MESSAGES)
-    assert Kind.LOG_MISSING in {finding.kind for finding in findings(store)}
+    assert FindingKind.LOG_MISSING in {finding.kind for finding in findings(store)}
 
 
 def test_an_error_of_a_store_is_one_line(store: Path) -> None:
@@ -345,7 +347,7 @@ def test_a_store_may_be_made_where_a_disk_is_mounted_and_config_is_prepared(tmp_
     (tmp_path / "config" / "topics.json").write_text("{}")
     with open_store(RealFileSystem(), tmp_path) as store:
         store.put(Message("orders", b"x"))
-    assert findings(tmp_path)[0].level is Level.NOTE
+    assert findings(tmp_path)[0].level is Severity.NOTE
 
 
 SHAPES = {
@@ -362,18 +364,18 @@ def test_verify_decodes_the_tables_that_a_broker_decodes(store: Path, name: str,
     (store / "config/topics.json").write_text("{}")  # without it there is a note
     (store / "config" / f"{name}{backup}").write_text(SHAPES[name])
     (found,) = verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())
-    assert (found.kind, found.level) == (Kind.CONFIG_JSON, Level.DAMAGE)
+    assert (found.kind, found.level) == (FindingKind.CONFIG_JSON, Severity.DAMAGE)
     assert "a broker does not start" in found.text
     (store / "config" / f"{name}{backup}").write_text("{}")
     assert list(verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())) == []
 
 
-WRONG_KIND: dict[str, tuple[str, Kind]] = {
-    "checkpoint": ("recover", Kind.CHECKPOINT_CORRUPT),
-    "index": ("recover", Kind.FOREIGN_FILE),
-    "consumequeue": ("rebuild", Kind.FOREIGN_FILE),
-    "consumequeue/orders": ("rebuild", Kind.MESSAGE_WITHOUT_ENTRY),
-    "consumequeue/orders/0": ("rebuild", Kind.MESSAGE_WITHOUT_ENTRY),
+WRONG_KIND: dict[str, tuple[str, FindingKind]] = {
+    "checkpoint": ("recover", FindingKind.CHECKPOINT_CORRUPT),
+    "index": ("recover", FindingKind.FOREIGN_FILE),
+    "consumequeue": ("rebuild", FindingKind.FOREIGN_FILE),
+    "consumequeue/orders": ("rebuild", FindingKind.MESSAGE_WITHOUT_ENTRY),
+    "consumequeue/orders/0": ("rebuild", FindingKind.MESSAGE_WITHOUT_ENTRY),
 }
 
 
@@ -387,7 +389,7 @@ def test_a_file_in_the_place_of_a_directory_is_refused_by_its_name_and_moved_awa
     else:
         path.unlink()
         path.mkdir()
-    assert kind in {one.kind for one in findings(store) if one.level is Level.DAMAGE}
+    assert kind in {one.kind for one in findings(store) if one.level is Severity.DAMAGE}
     needed = f"^{re.escape(str(path))}: is a (file|directory) where a (file|directory) is needed; move it away"
     if name != "index":  # a start may leave the index behind
         with pytest.raises(NotAStoreError, match=needed):
@@ -399,4 +401,4 @@ def test_a_file_in_the_place_of_a_directory_is_refused_by_its_name_and_moved_awa
         rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
     else:
         open_store(RealFileSystem(), store).close()
-    assert [one for one in findings(store) if one.level is Level.DAMAGE] == []
+    assert [one for one in findings(store) if one.level is Severity.DAMAGE] == []

@@ -13,13 +13,12 @@ from loss_cases import LOG_FILE, KnownStore, Slot, assert_told, read_back
 from gantrymq.errors import MisfiledQueueError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.check.findings import Level
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
-from gantrymq.tools.loss.loss import LossAccount
+from gantrymq.tools.read.filed_queues import FiledQueues, filed
 from gantrymq.tools.read.log_places import log_files
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.repair.filed_queues import FiledQueues, filed
+from gantrymq.tools.reports import LossAccount, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, StoreReader, open_store
@@ -95,7 +94,7 @@ def bodies(store: KnownStore) -> dict[Slot, bytes]:
 
 
 def damage(path: Path) -> list[str]:
-    return [str(one) for one in verify_store(path, SMALL, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE]
+    return [str(one) for one in verify_store(path, SMALL, given=GEOMETRY_KEYS) if one.level is Severity.DAMAGE]
 
 
 def rebuilt(store: KnownStore) -> tuple[Path, LossAccount]:
@@ -233,7 +232,7 @@ def test_a_directory_or_pipe_named_as_a_queue_file_is_damage(what: str, store: K
     path = min((store.path / "consumequeue/orders/0").iterdir())
     path.unlink()
     path.mkdir() if what == "directory" else os.mkfifo(path)
-    texts = [one.text for one in verify_store(store.path, SMALL, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE]
+    texts = [one.text for one in verify_store(store.path, SMALL, given=GEOMETRY_KEYS) if one.level is Severity.DAMAGE]
     assert any(
         "has the name of a file of the queue; move it away, then `gantrymq store rebuild`" in one for one in texts
     )

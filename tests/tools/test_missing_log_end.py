@@ -16,14 +16,14 @@ from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
 from gantrymq.errors import MissingLogEndError
 from gantrymq.format.checkpoint import Checkpoint, encode_checkpoint
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.missing_log import log_state
-from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
+from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, SMALL_KEYS, await_dispatch, numbered, open_reader
 from store_cases import open_store as open_any
 
@@ -128,7 +128,7 @@ def test_a_store_whose_newest_log_files_are_missing_is_not_opened_for_writing(
     assert tree(store.path) == before
     with open_reader(store.path) as reader:
         assert [type(one) for one in reader.problems] == [MissingLogEndError]
-    assert Kind.LOG_MISSING in {one.kind for one in verify_store(store.path, SMALL, given=GEOMETRY_KEYS)}
+    assert FindingKind.LOG_MISSING in {one.kind for one in verify_store(store.path, SMALL, given=GEOMETRY_KEYS)}
 
 
 def json_of(capsysbinary: pytest.CaptureFixture[bytes], *arguments: object) -> tuple[int, Any, str]:
@@ -157,7 +157,7 @@ def test_recover_names_what_it_cuts_of_such_a_store_and_opens_it(
     assert lost == told != set()
     assert problems(store.path) == []
     found = list(verify_store(store.path, SMALL, given=GEOMETRY_KEYS))
-    assert {(one.kind, one.level) for one in found} == {(Kind.INDEX_ENTRY_NOWHERE, Level.NOTE)}
+    assert {(one.kind, one.level) for one in found} == {(FindingKind.INDEX_ENTRY_NOWHERE, Severity.NOTE)}
     code, _, said = json_of(capsysbinary, "recover", store.path, *SIZES)
     assert (code, said) == (0, "")
 

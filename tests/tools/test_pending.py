@@ -24,7 +24,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import LOOPBACK, TRANS_HALF_TOPIC, Message
 from gantrymq.store.reader import StoreReader
 from gantrymq.tools.pending.pending import PendingMessages, Totals, first_due
-from gantrymq.tools.pending.waiting import Kind, PendingMessage
+from gantrymq.tools.pending.waiting import PendingKind, PendingMessage
 from store_cases import GEOMETRY_KEYS, NOON_MS
 from timer_cases import DAY_MS, HOUR_MS, SECOND_MS, TIMED, TimerCase
 
@@ -295,7 +295,10 @@ def test_kinds_topics_and_times_are_chosen_and_counted(case: TimerCase) -> None:
     put_half(case)
     put_half(case, topic="payments")
     case.close()
-    assert {one.kind for one in Owed(case, kinds=[Kind.TIMER, Kind.DELAY]).messages} == {Kind.TIMER, Kind.DELAY}
+    assert {one.kind for one in Owed(case, kinds=[PendingKind.TIMER, PendingKind.DELAY]).messages} == {
+        PendingKind.TIMER,
+        PendingKind.DELAY,
+    }
     assert Owed(case, topic="payments").due == [("half", "payments", 6)]
     assert Owed(case, due_before_ms=NOON_MS + 30 * SECOND_MS).due == [("half", "orders", 6), ("half", "payments", 6)]
     case.clock.advance(6 * SECOND_MS)
@@ -303,7 +306,7 @@ def test_kinds_topics_and_times_are_chosen_and_counted(case: TimerCase) -> None:
         now_ms = case.clock.now_ms()
         totals = Totals(now_ms)
         first = first_due(totals.counted(PendingMessages(reader, now_ms)), 3)
-    assert [one.kind for one in first] == [Kind.HALF, Kind.HALF, Kind.TIMER]
+    assert [one.kind for one in first] == [PendingKind.HALF, PendingKind.HALF, PendingKind.TIMER]
     assert [(one.kind, one.topic, one.within) for one in totals] == [
         ("delay", "orders", [0, 0, 0, 1, 0]),
         ("half", "orders", [1, 0, 0, 0, 0]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -11,18 +12,19 @@ from typing import Any
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem, broken_disk
 from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskFullError, MissingFileError, StoreError, StoreLockedError
+from gantrymq.format import names
 from gantrymq.format.record import QUEUE_OFFSET_AT
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.recovery.swap_journal import ReadySwap
-from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import RebuildReport, rebuild_store
+from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
+from memory_file_system import MemoryFileSystem
 from store_cases import (
     BARE,
     GEOMETRY_KEYS,
@@ -36,6 +38,7 @@ from store_cases import (
     numbered,
     open_reader,
     open_store,
+    store_of_strays,
     tree,
 )
 
@@ -79,7 +82,7 @@ def test_it_makes_the_bytes_that_rocketmq_made(name: str, tmp_path: Path) -> Non
     assert (index_files(store) == index) == (name not in WITH_ANOTHER_INDEX)
     assert report.lost == []
     assert not (store / "rebuild.tmp").exists()
-    assert [one for one in verify_store(store) if one.level is Level.DAMAGE] == []
+    assert [one for one in verify_store(store) if one.level is Severity.DAMAGE] == []
 
 
 def test_it_makes_what_is_gone(tmp_path: Path, rng: random.Random) -> None:
@@ -195,7 +198,7 @@ def test_an_overtaken_rebuild_moves_no_old_file(mark: str, tmp_path: Path, monke
     with open_store(RealFileSystem(), store) as opened:
         assert len(bodies(opened)) == 120
     assert not (store / "rebuild.tmp").exists()
-    assert [one for one in verify_store(store, SMALL, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE] == []
+    assert [one for one in verify_store(store, SMALL, given=GEOMETRY_KEYS) if one.level is Severity.DAMAGE] == []
     rebuild(store)
 
 
@@ -225,7 +228,10 @@ def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
     report = rebuild(store)
     assert [(one.start, one.end) for one in report.lost] == [(broken.phy_offset, broken.end_offset)]
     findings = {(one.kind, one.level, one.queue_offset) for one in verify_store(store, SMALL, given=GEOMETRY_KEYS)}
-    assert findings == {(Kind.LENGTH_CHAIN, Level.DAMAGE, None), (Kind.QUEUE_FILLED, Level.NOTE, 40)}
+    assert findings == {
+        (FindingKind.LENGTH_CHAIN, Severity.DAMAGE, None),
+        (FindingKind.QUEUE_FILLED, Severity.NOTE, 40),
+    }
 
 
 def test_a_record_that_says_another_queue_offset_gets_its_unit_and_is_told(tmp_path: Path) -> None:
@@ -245,20 +251,28 @@ def test_a_record_that_says_another_queue_offset_gets_its_unit_and_is_told(tmp_p
     assert queue_files(store) == before
 
 
-def test_a_record_with_a_wrong_crc_of_its_own_gets_no_unit(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    with open_store(RealFileSystem(), store, config=replace(SMALL, enabled_append_prop_crc=True)) as opened:
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_record_with_wrong_crc_over_whole_record_is_kept_as_next_start_does(
+    tmp_path: Path, *, is_verified: bool
+) -> None:
+    """Only with forceVerifyPropCRC does a start compare that CRC, and end the log there."""
+    store, config = tmp_path / "store", replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=is_verified)
+    with open_store(RealFileSystem(), store, config=config) as opened:
         results = [opened.put(message) for message in numbered(30)]
         await_dispatch(opened)
     broken = results[10]
     with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.seek(broken.phy_offset + 20)  # its queue offset, of which the body's CRC knows nothing
         file.write(b"\x01")
-    report = rebuild(store)
+    report = rebuild_store(store, config, given=GEOMETRY_KEYS)
     assert (report.lost[0].start, report.lost[0].end) == (broken.phy_offset, broken.end_offset)
-    assert [(one.begin, one.end) for one in report.account.messages] == [(10, 11), (11, 30)]
-    with open_store(RealFileSystem(), store) as opened:
-        assert opened.put(numbered(1)[0]).queue_offset == 30
+    lost = [(run.begin, run.end) for run in report.account.messages]
+    assert lost == ([(10, 11), (11, 30)] if is_verified else [])
+    assert [record.queue_offset for record in report.account.repaired] == ([] if is_verified else [10])
+    with open_store(RealFileSystem(), store, config=config) as opened:
+        put = opened.put(numbered(1)[0])
+        assert put.phy_offset == (broken.phy_offset if is_verified else results[-1].end_offset)
+        assert is_verified or put.queue_offset == 30
 
 
 @pytest.mark.parametrize("has_ext", [False, True])
@@ -277,7 +291,7 @@ def test_offsets_of_lost_messages_are_not_given_out_again(tmp_path: Path, has_ex
     for _ in range(2):
         rebuild_store(store, config, given=GEOMETRY_KEYS)
     findings = verify_store(store, config, given=GEOMETRY_KEYS)
-    assert {one.kind for one in findings if one.level is Level.DAMAGE} == {Kind.LENGTH_CHAIN}
+    assert {one.kind for one in findings if one.level is Severity.DAMAGE} == {FindingKind.LENGTH_CHAIN}
     killed = shutil.copytree(store, tmp_path / "killed")
     (killed / "abort").touch()
     for path in (store, killed):
@@ -367,3 +381,12 @@ def test_it_refuses_what_it_cannot_do(tmp_path: Path, rng: random.Random) -> Non
         rebuild(store)
     assert "--set acceptMissingCommitLog=true" in str(refused.value)
     assert tree(store) == before_all
+
+
+def test_quarantined_records_are_listed_in_the_order_of_the_log(tmp_path: Path) -> None:
+    """The queues are compared in the order of their names, so the records are found in another order."""
+    strays = store_of_strays(tmp_path / "store")
+    report = rebuild(tmp_path / "store")
+    listed = json.loads((tmp_path / "store" / names.LOST_FOUND / "quarantine.json").read_text())
+    assert [record["phyOffset"] for record in listed] == strays == sorted(strays)
+    assert [record.phy_offset for record in report.account.quarantined] == strays

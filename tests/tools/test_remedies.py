@@ -19,8 +19,8 @@ from gantrymq.format.queue_entry import PRE_BLANK, QueueEntry, encode_entry
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT, encode_blank
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, open_store
@@ -106,35 +106,44 @@ def ahead_of_log(store: Path) -> None:
     )
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], None], Kind]] = {
-    "checkpoint missing": (lambda store: (store / "checkpoint").unlink(), Kind.CHECKPOINT_MISSING),
-    "checkpoint short": (lambda store: os.truncate(store / "checkpoint", 100), Kind.FILE_SIZE),
-    "checkpoint empty": (lambda store: os.truncate(store / "checkpoint", 0), Kind.FILE_SIZE),
-    "checkpoint long": (lambda store: os.truncate(store / "checkpoint", 5_000), Kind.FILE_SIZE),
-    "checkpoint garbage": (lambda store: _write_page(store, b"\xa5" * CHECKPOINT_SIZE), Kind.CHECKPOINT_CORRUPT),
-    "checkpoint text": (lambda store: _write_page(store, b"G" * CHECKPOINT_SIZE), Kind.CHECKPOINT_FUTURE),
-    "checkpoint noise": (lambda store: write(store / "checkpoint", 2_000, b"noise"), Kind.CHECKPOINT_CORRUPT),
-    "physicMsgTimestamp": (page(physic_msg_timestamp_ms=_FUTURE_MS), Kind.CHECKPOINT_FUTURE),
-    "logicsMsgTimestamp": (page(logics_msg_timestamp_ms=_FUTURE_MS), Kind.CHECKPOINT_FUTURE),
-    "indexMsgTimestamp": (page(index_msg_timestamp_ms=_FUTURE_MS), Kind.CHECKPOINT_FUTURE),
-    "logicsPhysicalOffset": (page(logics_physical_offset=1 << 40), Kind.CHECKPOINT_FUTURE),
-    "confirmPhyOffset": (page(confirm_phy_offset=1 << 40), Kind.CHECKPOINT_FUTURE),
-    "negative": (page(confirm_phy_offset=-5), Kind.CHECKPOINT_CORRUPT),
-    "queue behind": (killed_behind, Kind.QUEUE_BEHIND),
-    "log torn": (torn, Kind.LOG_TAIL),
-    "log file under a wrong offset": (stray_log_file, Kind.FOREIGN_FILE),
-    "log file missing": (lambda store: first(store, "commitlog", 1).unlink(), Kind.LOG_FILE_MISSING),
-    "log file short": (lambda store: os.truncate(first(store, "commitlog", 1), 4_000), Kind.FILE_SIZE),
-    "queue ahead": (ahead_of_log, Kind.QUEUE_AHEAD),
-    "queue file missing": (lambda store: first(store, "consumequeue/orders/0", 1).unlink(), Kind.QUEUE_FILE_MISSING),
-    "queue file short": (lambda store: os.truncate(first(store, "consumequeue/orders/0", 1), 99), Kind.FILE_SIZE),
-    "queue file empty": (lambda store: os.truncate(first(store, "consumequeue/orders/0", -1), 0), Kind.FILE_SIZE),
-    "index removed": (lambda store: shutil.rmtree(store / "index"), Kind.INDEX_INCOMPLETE),
-    "index file short": (lambda store: os.truncate(first(store, "index", -1), 1_000), Kind.FILE_SIZE),
-    "index after a kill": (lambda store: (store / "abort").touch(), Kind.INDEX_WILL_BE_REBUILT),
-    "group ahead": (groups_ahead, Kind.CONSUMER_AHEAD),
-    "config": (bad_config("{"), Kind.CONFIG_JSON),
-    "config list": (bad_config("[]", "consumerFilter.json.bak"), Kind.CONFIG_JSON),
+DAMAGE: dict[str, tuple[Callable[[Path], None], FindingKind]] = {
+    "checkpoint missing": (lambda store: (store / "checkpoint").unlink(), FindingKind.CHECKPOINT_MISSING),
+    "checkpoint short": (lambda store: os.truncate(store / "checkpoint", 100), FindingKind.FILE_SIZE),
+    "checkpoint empty": (lambda store: os.truncate(store / "checkpoint", 0), FindingKind.FILE_SIZE),
+    "checkpoint long": (lambda store: os.truncate(store / "checkpoint", 5_000), FindingKind.FILE_SIZE),
+    "checkpoint garbage": (lambda store: _write_page(store, b"\xa5" * CHECKPOINT_SIZE), FindingKind.CHECKPOINT_CORRUPT),
+    "checkpoint text": (lambda store: _write_page(store, b"G" * CHECKPOINT_SIZE), FindingKind.CHECKPOINT_FUTURE),
+    "checkpoint noise": (lambda store: write(store / "checkpoint", 2_000, b"noise"), FindingKind.CHECKPOINT_CORRUPT),
+    "physicMsgTimestamp": (page(physic_msg_timestamp_ms=_FUTURE_MS), FindingKind.CHECKPOINT_FUTURE),
+    "logicsMsgTimestamp": (page(logics_msg_timestamp_ms=_FUTURE_MS), FindingKind.CHECKPOINT_FUTURE),
+    "indexMsgTimestamp": (page(index_msg_timestamp_ms=_FUTURE_MS), FindingKind.CHECKPOINT_FUTURE),
+    "logicsPhysicalOffset": (page(logics_physical_offset=1 << 40), FindingKind.CHECKPOINT_FUTURE),
+    "confirmPhyOffset": (page(confirm_phy_offset=1 << 40), FindingKind.CHECKPOINT_FUTURE),
+    "negative": (page(confirm_phy_offset=-5), FindingKind.CHECKPOINT_CORRUPT),
+    "queue behind": (killed_behind, FindingKind.QUEUE_BEHIND),
+    "log torn": (torn, FindingKind.LOG_TAIL),
+    "log file under a wrong offset": (stray_log_file, FindingKind.FOREIGN_FILE),
+    "log file missing": (lambda store: first(store, "commitlog", 1).unlink(), FindingKind.LOG_FILE_MISSING),
+    "log file short": (lambda store: os.truncate(first(store, "commitlog", 1), 4_000), FindingKind.FILE_SIZE),
+    "queue ahead": (ahead_of_log, FindingKind.QUEUE_AHEAD),
+    "queue file missing": (
+        lambda store: first(store, "consumequeue/orders/0", 1).unlink(),
+        FindingKind.QUEUE_FILE_MISSING,
+    ),
+    "queue file short": (
+        lambda store: os.truncate(first(store, "consumequeue/orders/0", 1), 99),
+        FindingKind.FILE_SIZE,
+    ),
+    "queue file empty": (
+        lambda store: os.truncate(first(store, "consumequeue/orders/0", -1), 0),
+        FindingKind.FILE_SIZE,
+    ),
+    "index removed": (lambda store: shutil.rmtree(store / "index"), FindingKind.INDEX_INCOMPLETE),
+    "index file short": (lambda store: os.truncate(first(store, "index", -1), 1_000), FindingKind.FILE_SIZE),
+    "index after a kill": (lambda store: (store / "abort").touch(), FindingKind.INDEX_WILL_BE_REBUILT),
+    "group ahead": (groups_ahead, FindingKind.CONSUMER_AHEAD),
+    "config": (bad_config("{"), FindingKind.CONFIG_JSON),
+    "config list": (bad_config("[]", "consumerFilter.json.bak"), FindingKind.CONFIG_JSON),
 }
 
 
@@ -155,8 +164,8 @@ def carry_out(found: Finding, store: Path) -> Path:
     return store
 
 
-def assert_clean(store: Path, kind: Kind) -> None:
-    assert [one for one in findings(store) if one.level is Level.DAMAGE or one.kind is kind] == []
+def assert_clean(store: Path, kind: FindingKind) -> None:
+    assert [one for one in findings(store) if one.level is Severity.DAMAGE or one.kind is kind] == []
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -172,9 +181,9 @@ def test_the_remedy_of_a_finding_clears_it(store: Path, damage: str) -> None:
 def test_a_file_that_the_disk_does_not_give_back(store: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = store / part if part == "checkpoint" else first(store, part)
     break_reads(monkeypatch)(path, 0, 64)
-    found = [finding for finding in findings(store) if finding.kind is Kind.FILE_UNREADABLE]
+    found = [finding for finding in findings(store) if finding.kind is FindingKind.FILE_UNREADABLE]
     assert found
-    assert_clean(carry_out(found[0], store), Kind.FILE_UNREADABLE)
+    assert_clean(carry_out(found[0], store), FindingKind.FILE_UNREADABLE)
 
 
 def log_of_zeros(store: Path) -> None:
@@ -195,12 +204,12 @@ def test_a_log_that_is_gone_for_good_is_accepted_by_the_setting_that_the_finding
 ) -> None:
     LOG_MISSING[damage](store)
     told = findings(store)
-    [found] = [finding for finding in told if finding.kind is Kind.LOG_MISSING]
+    [found] = [finding for finding in told if finding.kind is FindingKind.LOG_MISSING]
     assert "--set acceptMissingCommitLog=true" in found.text
     assert damage == "zeros" or not any("store rebuild" in finding.text for finding in told)  # it would refuse
     accepting = replace(SMALL, accept_missing_commit_log=True)
     open_store(RealFileSystem(), store, accepting).close()
-    assert_clean(store, Kind.LOG_MISSING)
+    assert_clean(store, FindingKind.LOG_MISSING)
 
 
 def test_a_log_file_that_was_renamed_is_renamed_back(store: Path) -> None:
@@ -208,19 +217,19 @@ def test_a_log_file_that_was_renamed_is_renamed_back(store: Path) -> None:
     for later in (path for path in (store / "commitlog").iterdir() if path.name > last.name):
         later.unlink()
     last.rename(last.with_name("moved-by-hand"))
-    [found] = [finding for finding in findings(store) if finding.kind is Kind.LOG_MISSING]
+    [found] = [finding for finding in findings(store) if finding.kind is FindingKind.LOG_MISSING]
     name = re.search(r"rename it to (\d+)", found.text)
     assert name
     (store / found.path).rename(store / "commitlog" / name[1])
-    assert_clean(store, Kind.LOG_MISSING)
+    assert_clean(store, FindingKind.LOG_MISSING)
 
 
 def test_the_table_of_topics_is_copied_back(store: Path) -> None:
     (store / "config").mkdir()
-    [found] = [finding for finding in findings(store) if finding.kind is Kind.TOPICS_WITHOUT_ROUTE]
+    [found] = [finding for finding in findings(store) if finding.kind is FindingKind.TOPICS_WITHOUT_ROUTE]
     assert "copy the file back" in found.text
     (store / "config" / "topics.json").write_text('{"topicConfigTable":{"orders":{"topicName":"orders"}}}')
-    assert_clean(store, Kind.TOPICS_WITHOUT_ROUTE)
+    assert_clean(store, FindingKind.TOPICS_WITHOUT_ROUTE)
 
 
 def log_record(change: Callable[[SmallStore, QueueEntry], None]) -> Callable[[SmallStore], None]:
@@ -288,83 +297,86 @@ def drop_queue_file(number: int) -> Callable[[SmallStore], None]:
     return lambda store: store.fs.remove(store.unit_place(number * 20)[0])
 
 
-SMALL_DAMAGE: dict[str, tuple[Callable[[SmallStore], None], Kind]] = {
+SMALL_DAMAGE: dict[str, tuple[Callable[[SmallStore], None], FindingKind]] = {
     "body": (
         log_record(lambda store, one: store.flip_log(one.phy_offset + store.layout(one.phy_offset).body_at)),
-        Kind.RECORD_CRC,
+        FindingKind.RECORD_CRC,
     ),
-    "torn record": (tear, Kind.RECORD_TORN),
+    "torn record": (tear, FindingKind.RECORD_TORN),
     "record of another place": (
         log_record(lambda store, one: store.flip_log(one.phy_offset + PHY_OFFSET_AT + 7)),
-        Kind.RECORD_PHY_OFFSET,
+        FindingKind.RECORD_PHY_OFFSET,
     ),
     "record of another queue": (
         log_record(lambda store, one: store.flip_log(one.phy_offset + 15, 4)),
-        Kind.RECORD_QUEUE,
+        FindingKind.RECORD_QUEUE,
     ),
     "record of another topic": (
         log_record(lambda store, one: store.flip_log(one.phy_offset + store.layout(one.phy_offset).topic_at, 1)),
-        Kind.RECORD_QUEUE,
+        FindingKind.RECORD_QUEUE,
     ),
     "record of another queue offset": (
         log_record(lambda store, one: store.flip_log(one.phy_offset + QUEUE_OFFSET_AT + 7, 4)),
-        Kind.RECORD_QUEUE,
+        FindingKind.RECORD_QUEUE,
     ),
     "first record of a queue": (
         lambda store: store.flip_log(store.unit(0).phy_offset + QUEUE_OFFSET_AT + 6, 1),
-        Kind.RECORD_QUEUE,
+        FindingKind.RECORD_QUEUE,
     ),
     "last record of a queue": (
         lambda store: store.flip_log(store.unit(79).phy_offset + QUEUE_OFFSET_AT + 6, 1),
-        Kind.RECORD_QUEUE,
+        FindingKind.RECORD_QUEUE,
     ),
     "two records of a queue": (
         lambda store: [store.flip_log(store.unit(at).phy_offset + 15, 4) for at in (30, 31)] and None,
-        Kind.RECORD_QUEUE,
+        FindingKind.RECORD_QUEUE,
     ),
-    "length": (log_record(lambda store, one: store.flip_log(one.phy_offset + 2, 0x10)), Kind.LENGTH_CHAIN),
-    "magic code": (log_record(lambda store, one: store.flip_log(one.phy_offset + 5)), Kind.LENGTH_CHAIN),
+    "length": (log_record(lambda store, one: store.flip_log(one.phy_offset + 2, 0x10)), FindingKind.LENGTH_CHAIN),
+    "magic code": (log_record(lambda store, one: store.flip_log(one.phy_offset + 5)), FindingKind.LENGTH_CHAIN),
     "zeros in the log": (
         log_record(lambda store, one: store.write_log(one.phy_offset, bytes(one.size_bytes))),
-        Kind.LOG_HOLE,
+        FindingKind.LOG_HOLE,
     ),
-    "no blank": (lambda store: store.write_log(store.blanks()[1], bytes(8)), Kind.BLANK_MISSING),
-    "blank of a wrong size": (shorten_blank, Kind.BLANK_SIZE),
-    "empty slot": (unit(lambda store, one: QueueEntry(0, 0, 0)), Kind.QUEUE_HOLE),
+    "no blank": (lambda store: store.write_log(store.blanks()[1], bytes(8)), FindingKind.BLANK_MISSING),
+    "blank of a wrong size": (shorten_blank, FindingKind.BLANK_SIZE),
+    "empty slot": (unit(lambda store, one: QueueEntry(0, 0, 0)), FindingKind.QUEUE_HOLE),
     "entry of no record": (
         unit(lambda store, one: one._replace(phy_offset=one.phy_offset + 1)),
-        Kind.QUEUE_ENTRY_NOWHERE,
+        FindingKind.QUEUE_ENTRY_NOWHERE,
     ),
-    "entry behind the log": (unit(lambda store, one: one._replace(phy_offset=1 << 40)), Kind.QUEUE_ENTRY_NOWHERE),
-    "entry of another queue": (unit(lambda store, one: store.unit(30, 1)), Kind.QUEUE_ENTRY_OTHER_QUEUE),
-    "entry of another offset": (unit(lambda store, one: store.unit(12)), Kind.QUEUE_ENTRY_ORDER),
+    "entry behind the log": (
+        unit(lambda store, one: one._replace(phy_offset=1 << 40)),
+        FindingKind.QUEUE_ENTRY_NOWHERE,
+    ),
+    "entry of another queue": (unit(lambda store, one: store.unit(30, 1)), FindingKind.QUEUE_ENTRY_OTHER_QUEUE),
+    "entry of another offset": (unit(lambda store, one: store.unit(12)), FindingKind.QUEUE_ENTRY_ORDER),
     "entry of another size": (
         unit(lambda store, one: one._replace(size_bytes=one.size_bytes + 1)),
-        Kind.QUEUE_ENTRY_SIZE,
+        FindingKind.QUEUE_ENTRY_SIZE,
     ),
     "entry of other tags": (
         unit(lambda store, one: one._replace(tags_code=one.tags_code ^ 1)),
-        Kind.QUEUE_ENTRY_TAGS_CODE,
+        FindingKind.QUEUE_ENTRY_TAGS_CODE,
     ),
     "entry of no extended unit": (
         unit(lambda store, one: one._replace(tags_code=-(1 << 63) + 40)),
-        Kind.QUEUE_EXT_ENTRY,
+        FindingKind.QUEUE_EXT_ENTRY,
     ),
-    "first queue file": (drop_queue_file(0), Kind.MESSAGE_WITHOUT_ENTRY),
-    "middle queue file": (drop_queue_file(1), Kind.QUEUE_FILE_MISSING),
-    "last units": (remove_last_units, Kind.MESSAGE_WITHOUT_ENTRY),
-    "queue removed": (remove_queue, Kind.MESSAGE_WITHOUT_ENTRY),
-    "queue files that retention forgot": (remove_first_log_files, Kind.QUEUE_MIN_OFFSET_STALE),
-    "index chain loop": (index_entry(16, (100).to_bytes(4, "big")), Kind.INDEX_CHAIN_LOOP),
-    "index chain": (cut_index_chain, Kind.INDEX_CHAIN_BROKEN),
-    "index slot": (change_index_slot, Kind.INDEX_SLOT),
-    "index entry of no record": (index_entry(4, (17).to_bytes(8, "big")), Kind.INDEX_ENTRY_NOWHERE),
-    "index entry of another key": (change_index_hash, Kind.INDEX_ENTRY_HASH),
+    "first queue file": (drop_queue_file(0), FindingKind.MESSAGE_WITHOUT_ENTRY),
+    "middle queue file": (drop_queue_file(1), FindingKind.QUEUE_FILE_MISSING),
+    "last units": (remove_last_units, FindingKind.MESSAGE_WITHOUT_ENTRY),
+    "queue removed": (remove_queue, FindingKind.MESSAGE_WITHOUT_ENTRY),
+    "queue files that retention forgot": (remove_first_log_files, FindingKind.QUEUE_MIN_OFFSET_STALE),
+    "index chain loop": (index_entry(16, (100).to_bytes(4, "big")), FindingKind.INDEX_CHAIN_LOOP),
+    "index chain": (cut_index_chain, FindingKind.INDEX_CHAIN_BROKEN),
+    "index slot": (change_index_slot, FindingKind.INDEX_SLOT),
+    "index entry of no record": (index_entry(4, (17).to_bytes(8, "big")), FindingKind.INDEX_ENTRY_NOWHERE),
+    "index entry of another key": (change_index_hash, FindingKind.INDEX_ENTRY_HASH),
     "index entry of another time": (
         lambda store: store.flip(store.index_path(), store.entry_at(100) + 15, 0x40),
-        Kind.INDEX_ENTRY_TIME,
+        FindingKind.INDEX_ENTRY_TIME,
     ),
-    "index header": (lambda store: store.flip(store.index_path(), 7), Kind.INDEX_HEADER),
+    "index header": (lambda store: store.flip(store.index_path(), 7), FindingKind.INDEX_HEADER),
 }
 
 
@@ -378,7 +390,7 @@ def test_the_command_that_a_finding_names_repairs_the_store(whole: SmallStore, d
     harm, kind = SMALL_DAMAGE[damage]
     store = SmallStore(whole.fs.crash_clone(1.0, 0), whole.config)
     harm(store)
-    found = [finding for finding in store.findings() if finding.kind is kind and finding.level is Level.DAMAGE]
+    found = [finding for finding in store.findings() if finding.kind is kind and finding.level is Severity.DAMAGE]
     assert found
     remedy = _COMMAND.search(found[0].text)
     assert remedy, f"the finding names no command: {found[0].text}"
@@ -389,7 +401,9 @@ def test_the_command_that_a_finding_names_repairs_the_store(whole: SmallStore, d
     else:
         assert remedy[1] == "rebuild"
         rebuild_store(PATHS.root, SMALL, given=GEOMETRY_KEYS, fs=store.fs, queues=not remedy[2])
-    left = [one for one in verify_store(target, SMALL, given=GEOMETRY_KEYS, fs=store.fs) if one.level is Level.DAMAGE]
+    left = [
+        one for one in verify_store(target, SMALL, given=GEOMETRY_KEYS, fs=store.fs) if one.level is Severity.DAMAGE
+    ]
     assert left == []
 
 
@@ -413,16 +427,16 @@ def test_a_last_entry_whose_message_is_gone_is_for_salvage(tmp_path: Path) -> No
         await_dispatch(opened)
     first(store, "commitlog").write_bytes(encode_blank(size).ljust(size, b"\0"))
     rebuild_store(store, SMALL, given=GEOMETRY_KEYS)
-    damage = [one for one in findings(store) if one.level is Level.DAMAGE]
-    assert [(one.kind, one.topic) for one in damage] == [(Kind.QUEUE_ENTRY_NOWHERE, "lone")]
+    damage = [one for one in findings(store) if one.level is Severity.DAMAGE]
+    assert [(one.kind, one.topic) for one in damage] == [(FindingKind.QUEUE_ENTRY_NOWHERE, "lone")]
     assert [match[0] for match in _COMMAND.findall(damage[0].text)] == ["salvage"]
     salvage_store(store, tmp_path / "out", SMALL, given=GEOMETRY_KEYS)
-    assert [one for one in findings(tmp_path / "out") if one.level is Level.DAMAGE] == []
+    assert [one for one in findings(tmp_path / "out") if one.level is Severity.DAMAGE] == []
 
 
-NOTHING_TO_DO: dict[str, tuple[Callable[[SmallStore], None], Kind]] = {
-    "filled slot": (fill_slot_of_a_lost_message, Kind.QUEUE_FILLED),
-    "recreated queue": (restart_at_zero, Kind.QUEUE_ENTRY_RESTART),
+NOTHING_TO_DO: dict[str, tuple[Callable[[SmallStore], None], FindingKind]] = {
+    "filled slot": (fill_slot_of_a_lost_message, FindingKind.QUEUE_FILLED),
+    "recreated queue": (restart_at_zero, FindingKind.QUEUE_ENTRY_RESTART),
 }
 
 
@@ -432,12 +446,22 @@ def test_a_note_of_what_nothing_changes_promises_nothing(whole: SmallStore, dama
     store = SmallStore(whole.fs.crash_clone(1.0, 0), whole.config)
     harm(store)
     found = [finding for finding in store.findings() if finding.kind is kind]
-    assert [finding.level for finding in found] == [Level.NOTE]
+    assert [finding.level for finding in found] == [Severity.NOTE]
     assert "`" not in found[0].text
 
 
 def test_every_kind_of_finding_has_a_test_of_what_it_promises() -> None:
     tables = (*DAMAGE.values(), *SMALL_DAMAGE.values(), *NOTHING_TO_DO.values())
-    own_tests = {Kind.FILE_UNREADABLE, Kind.LOG_FILE_FOREIGN, Kind.LOG_MISSING, Kind.TOPICS_WITHOUT_ROUTE}
-    own_tests |= {Kind.TIMER_LOG, Kind.TIMER_WHEEL, Kind.TIMER_CHECKPOINT}  # test_timers_and_tools.py
-    assert {kind for _, kind in tables} | own_tests == set(Kind)
+    own_tests = {
+        FindingKind.FILE_UNREADABLE,
+        FindingKind.LOG_FILE_FOREIGN,
+        FindingKind.LOG_MISSING,
+        FindingKind.TOPICS_WITHOUT_ROUTE,
+    }
+    own_tests |= {
+        FindingKind.TIMER_LOG,
+        FindingKind.TIMER_WHEEL,
+        FindingKind.TIMER_CHECKPOINT,
+    }  # test_timers_and_tools.py
+    own_tests.add(FindingKind.NOT_HONOURED)  # tests/cli/test_contents.py, tests/interop/test_contents.py
+    assert {kind for _, kind in tables} | own_tests == set(FindingKind)

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem, broken_disk
 from gantrymq.cli.main import exit_code
 from gantrymq.clock import ManualClock
 from gantrymq.errors import GantrymqError, NotAStoreError, StoreError
 from gantrymq.format.names import SALVAGE_MARK
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.put_result import PutMessageResult
-from gantrymq.tools.check.findings import Kind, Level
+from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import SalvageReport, salvage_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
@@ -92,7 +92,7 @@ def store(tmp_path: Path, rng: random.Random) -> Damaged:
 
 
 def salvaged(
-    store: Path, *, notes: tuple[Kind, ...] = (Kind.QUEUE_FILLED,), **options: Any
+    store: Path, *, notes: tuple[FindingKind, ...] = (FindingKind.QUEUE_FILLED,), **options: Any
 ) -> tuple[Path, SalvageReport]:
     """The new store, in which nothing is wrong but for ``notes``, made without a change to the old one."""
     out = store.with_name("salvaged")
@@ -117,7 +117,7 @@ def assert_holds(path: Path, expected: Content) -> None:
 def test_a_golden_store_comes_through_with_all_that_is_whole(name: str, tmp_path: Path) -> None:
     store, out = unpack(name, tmp_path) / "store", tmp_path / "out"
     report = salvage_store(store, out)
-    assert [one for one in verify_store(out) if one.level is Level.DAMAGE] == []
+    assert [one for one in verify_store(out) if one.level is Severity.DAMAGE] == []
     with StoreReader.open(store) as before, StoreReader.open(out) as after:
         old = {line["phyOffset"]: line for line in dump(before) if line["kind"] == "message"}
         new = {line["phyOffset"]: line for line in dump(after) if line["kind"] == "message"}
@@ -280,7 +280,7 @@ def test_a_message_with_a_wrong_property_crc_is_lost(
     if moved:
         store.write(lost.phy_offset + 30, b"\x01")
     (finding,) = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
-    assert (finding.kind, finding.queue_offset) == (Kind.RECORD_CRC, 5)
+    assert (finding.kind, finding.queue_offset) == (FindingKind.RECORD_CRC, 5)
     out, report = salvaged(store.path)
     assert ([(one.start, one.end) for one in report.lost], report.corrected) == (
         [(lost.phy_offset, lost.end_offset)],
@@ -333,7 +333,7 @@ def test_a_queue_without_messages_keeps_its_next_offset(tmp_path: Path) -> None:
     (path / "commitlog" / f"{0:020d}").unlink()
     for file in path.glob("consumequeue/orders/0/*"):
         file.write_bytes(bytes(400))
-    out, report = salvaged(path, notes=(Kind.LOG_MISSING,))  # the kept queue has had messages in the lost file
+    out, report = salvaged(path, notes=(FindingKind.LOG_MISSING,))  # the kept queue has had messages in the lost file
     assert (report.kept_queues, report.lost_queues) == (1, [])
     with open_store(RealFileSystem(), out) as opened:
         assert opened.put(numbered(1, topic="old")[0]).queue_offset == 5
@@ -362,7 +362,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(store: Damaged) -> None
     (store.path / "config").mkdir(exist_ok=True)
     os.mkfifo(store.path / "config/topics.json")
     (finding,) = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
-    assert (finding.kind, finding.path) == (Kind.CONFIG_JSON, Path("config/topics.json"))
+    assert (finding.kind, finding.path) == (FindingKind.CONFIG_JSON, Path("config/topics.json"))
     report = salvage_store(store.path, store.path.with_name("out"), SMALL, given=GEOMETRY_KEYS)
     assert report.broken_config_files == ["topics.json"]
 

@@ -12,8 +12,8 @@ import pytest
 from gantrymq.format.timer import SLOT_SIZE, decode_timer_checkpoint, encode_timer_checkpoint
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.tools.check import timer_check
-from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, NOON_MS
@@ -65,15 +65,18 @@ def last_file(store: Path) -> Path:
     return sorted((store / "timerlog").iterdir())[-1]
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], object], Kind]] = {
-    "no wheel": (lambda store: (store / "timerwheel").unlink(), Kind.TIMER_WHEEL),
-    "a zeroed wheel": (lambda store: zero(store / "timerwheel"), Kind.TIMER_WHEEL),
-    "a truncated wheel": (lambda store: cut(store / "timerwheel", 1000), Kind.TIMER_WHEEL),
-    "another wheel size": (lambda store: cut(store / "timerwheel", 4 * FEW_SLOTS * SLOT_SIZE), Kind.TIMER_WHEEL),
-    "no timer log": (lambda store: shutil.rmtree(store / "timerlog"), Kind.TIMER_LOG),
-    "a zeroed timer log": (lambda store: [zero(file) for file in (store / "timerlog").iterdir()], Kind.TIMER_LOG),
-    "a torn timer log": (lambda store: cut(last_file(store), 70), Kind.TIMER_LOG),
-    "a short checkpoint": (lambda store: cut(store / "config" / "timercheck", 56), Kind.TIMER_CHECKPOINT),
+DAMAGE: dict[str, tuple[Callable[[Path], object], FindingKind]] = {
+    "no wheel": (lambda store: (store / "timerwheel").unlink(), FindingKind.TIMER_WHEEL),
+    "a zeroed wheel": (lambda store: zero(store / "timerwheel"), FindingKind.TIMER_WHEEL),
+    "a truncated wheel": (lambda store: cut(store / "timerwheel", 1000), FindingKind.TIMER_WHEEL),
+    "another wheel size": (lambda store: cut(store / "timerwheel", 4 * FEW_SLOTS * SLOT_SIZE), FindingKind.TIMER_WHEEL),
+    "no timer log": (lambda store: shutil.rmtree(store / "timerlog"), FindingKind.TIMER_LOG),
+    "a zeroed timer log": (
+        lambda store: [zero(file) for file in (store / "timerlog").iterdir()],
+        FindingKind.TIMER_LOG,
+    ),
+    "a torn timer log": (lambda store: cut(last_file(store), 70), FindingKind.TIMER_LOG),
+    "a short checkpoint": (lambda store: cut(store / "config" / "timercheck", 56), FindingKind.TIMER_CHECKPOINT),
 }
 FORGOTTEN: dict[str, Callable[[Path], object]] = {  # what was delivered comes again
     "no checkpoint": lambda store: (store / "config" / "timercheck").unlink(),
@@ -88,7 +91,7 @@ def test_verify_names_damaged_timer_files_and_a_start_repairs_them(tmp_path: Pat
     harm, kind = DAMAGE[damage]
     harm(case.path)
     [found] = findings(case.path)
-    assert (found.kind, found.level) == (kind, Level.NOTE if kind is Kind.TIMER_WHEEL else Level.DAMAGE)
+    assert (found.kind, found.level) == (kind, Severity.NOTE if kind is FindingKind.TIMER_WHEEL else Severity.DAMAGE)
     assert "next start" in found.text
     check_delivered(case)
     assert findings(case.path) == []
@@ -98,8 +101,8 @@ def test_verify_names_damaged_timer_files_and_a_start_repairs_them(tmp_path: Pat
 def test_verify_says_that_timer_messages_come_again(tmp_path: Path, damage: str) -> None:
     case = waiting(tmp_path / "store")
     FORGOTTEN[damage](case.path)
-    [found] = [one for one in findings(case.path) if one.kind is Kind.TIMER_CHECKPOINT]
-    assert (found.level, "again" in found.text) == (Level.DAMAGE if "negative" in damage else Level.NOTE, True)
+    [found] = [one for one in findings(case.path) if one.kind is FindingKind.TIMER_CHECKPOINT]
+    assert (found.level, "again" in found.text) == (Severity.DAMAGE if "negative" in damage else Severity.NOTE, True)
     case.open()
     case.wait(11 * SECOND_MS)
     assert sorted(set(case.bodies())) == [b"%02d" % number for number in range(20)]
@@ -113,7 +116,7 @@ def test_verify_names_a_checkpoint_after_the_end_of_the_timer_topic(tmp_path: Pa
     page = decode_timer_checkpoint(path.read_bytes())
     path.write_bytes(encode_timer_checkpoint(replace(page, timer_queue_offset=1 << 60)).ljust(4096, b"\0"))
     [found] = findings(case.path)
-    assert (found.kind, "ends at 20" in found.text) == (Kind.TIMER_CHECKPOINT, True)
+    assert (found.kind, "ends at 20" in found.text) == (FindingKind.TIMER_CHECKPOINT, True)
     check_delivered(case)
     assert findings(case.path) == []
 

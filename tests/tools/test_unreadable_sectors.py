@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from damage_cases import PATHS, SmallStore, small_store
 
+from faulty_file_system import broken_disk
 from gantrymq.errors import DiskError
-from gantrymq.fs.faulty import broken_disk
-from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_store
@@ -58,7 +58,7 @@ def store() -> SmallStore:
     return small_store()
 
 
-def kinds(store: SmallStore, path: Path, at: int = 0) -> set[Kind]:
+def kinds(store: SmallStore, path: Path, at: int = 0) -> set[FindingKind]:
     store.fs = BadSectors(store.fs, {path: at})  # type: ignore[assignment]
     return {finding.kind for finding in store.findings()}
 
@@ -67,24 +67,24 @@ def test_of_a_consume_queue(store: SmallStore) -> None:
     path, at = store.unit_place(40)
     store.fs = BadSectors(store.fs, {path: at - at % SECTOR})  # type: ignore[assignment]
     findings = store.findings()
-    [unreadable] = [one for one in findings if one.kind is Kind.FILE_UNREADABLE]
+    [unreadable] = [one for one in findings if one.kind is FindingKind.FILE_UNREADABLE]
     assert (unreadable.path, unreadable.topic, unreadable.queue_id) == (path.relative_to(PATHS.root), "orders", 0)
     assert "Input/output error" in unreadable.text
     assert {(one.topic, one.queue_id) for one in findings} == {("orders", 0)}, "the other queues are read as ever"
 
 
 def test_of_the_log(store: SmallStore) -> None:
-    assert Kind.FILE_UNREADABLE in kinds(store, store.log_path(0), SECTOR)
+    assert FindingKind.FILE_UNREADABLE in kinds(store, store.log_path(0), SECTOR)
 
 
 def test_of_the_checkpoint(store: SmallStore) -> None:
-    assert kinds(store, PATHS.checkpoint) == {Kind.FILE_UNREADABLE}
+    assert kinds(store, PATHS.checkpoint) == {FindingKind.FILE_UNREADABLE}
 
 
 def test_of_a_file_of_the_configuration(store: SmallStore) -> None:
     path = PATHS.config / "topics.json"
     store.make(path, b"{}")
-    assert kinds(store, path) == {Kind.CONFIG_JSON}
+    assert kinds(store, path) == {FindingKind.CONFIG_JSON}
 
 
 def test_salvage_goes_on_without_what_it_cannot_read(store: SmallStore) -> None:
@@ -125,12 +125,12 @@ def test_a_directory_that_cannot_be_listed_is_a_finding_and_salvage_goes_on(stor
     store.make(PATHS.config / "topics.json", b"{}")
     fs = Unopened(store.fs, directory=directory)
     store.fs = fs  # type: ignore[assignment]
-    unreadable = [one for one in store.findings() if one.kind is Kind.FILE_UNREADABLE]
+    unreadable = [one for one in store.findings() if one.kind is FindingKind.FILE_UNREADABLE]
     assert [one.path for one in unreadable] == [directory.relative_to(PATHS.root)]
     report = salvage_store(PATHS.root, PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
     assert "`gantrymq store salvage`" in unreadable[0].text
     saved = verify_store(PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
-    assert [one for one in saved if one.level is Level.DAMAGE] == []
+    assert [one for one in saved if one.level is Severity.DAMAGE] == []
     assert directory in report.skipped_files
     assert report.records == 240
     assert not report.is_whole
@@ -150,7 +150,7 @@ def test_a_log_file_that_cannot_be_opened_is_lost_with_its_range_and_all_around_
     assert [(one.path, one.start, one.end, one.reason) for one in report.lost] == [(path, size, 2 * size, "unreadable")]
     assert 0 < report.records < 240
     store.fs = fs  # type: ignore[assignment]
-    [unreadable] = [one for one in store.findings() if one.kind is Kind.FILE_UNREADABLE]
+    [unreadable] = [one for one in store.findings() if one.kind is FindingKind.FILE_UNREADABLE]
     assert (unreadable.phy_offset, unreadable.length_bytes) == (size, size)
 
 
@@ -159,7 +159,7 @@ def test_the_command_that_an_unreadable_file_names_repairs_the_store(store: Smal
     disk = store.fs
     paths = {"checkpoint": PATHS.checkpoint, "queue": store.unit_place(25)[0], "log": store.log_path(0)}
     store.fs = BadSectors(disk, {paths[part]: 0})  # type: ignore[assignment]
-    [unreadable] = [one for one in store.findings() if one.kind is Kind.FILE_UNREADABLE]
+    [unreadable] = [one for one in store.findings() if one.kind is FindingKind.FILE_UNREADABLE]
     target = PATHS.root
     if part == "checkpoint":
         assert "move it away, `gantrymq store recover`" in unreadable.text
@@ -173,5 +173,5 @@ def test_the_command_that_an_unreadable_file_names_repairs_the_store(store: Smal
         assert "`gantrymq store salvage`" in unreadable.text
         target = PATHS.root.with_name("out")
         salvage_store(PATHS.root, target, SMALL, given=GEOMETRY_KEYS, fs=store.fs)
-    left = [one for one in verify_store(target, SMALL, given=GEOMETRY_KEYS, fs=disk) if one.level is Level.DAMAGE]
+    left = [one for one in verify_store(target, SMALL, given=GEOMETRY_KEYS, fs=disk) if one.level is Severity.DAMAGE]
     assert left == []

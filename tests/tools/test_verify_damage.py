@@ -16,7 +16,7 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
 from gantrymq.model.message import Message
-from gantrymq.tools.check.findings import Finding, Kind, Level
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 from store_cases import NOON_MS, SMALL, await_dispatch, open_store
 
 LOG_FILE = SMALL.mapped_file_size_commit_log
@@ -34,7 +34,7 @@ def store(whole: SmallStore) -> SmallStore:
     return SmallStore(whole.fs.crash_clone(1.0, 0), whole.config)
 
 
-def only(store: SmallStore, kind: Kind, level: Level = Level.DAMAGE, **fields: Any) -> Finding:
+def only(store: SmallStore, kind: FindingKind, level: Severity = Severity.DAMAGE, **fields: Any) -> Finding:
     """The one finding there is, which has these fields."""
     findings = store.findings()
     assert [(one.kind, one.level) for one in findings] == [(kind, level)], findings
@@ -58,7 +58,7 @@ def test_a_flipped_bit_of_a_body(store: SmallStore) -> None:
     place = {"topic": "orders", "queue_id": 0, "queue_offset": 30, "length_bytes": unit.size_bytes}
     only(
         store,
-        Kind.RECORD_CRC,
+        FindingKind.RECORD_CRC,
         phy_offset=unit.phy_offset,
         path=store.log_path(unit.phy_offset).relative_to("/store"),
         **place,
@@ -68,51 +68,53 @@ def test_a_flipped_bit_of_a_body(store: SmallStore) -> None:
 def test_a_flipped_bit_of_the_last_body(store: SmallStore) -> None:
     unit = store.unit(79, 0, "bills")
     store.flip_log(unit.phy_offset + store.layout(unit.phy_offset).body_at)
-    only(store, Kind.RECORD_CRC, phy_offset=unit.phy_offset)
+    only(store, FindingKind.RECORD_CRC, phy_offset=unit.phy_offset)
     store.make(PATHS.abort, b"")
     findings = store.findings()  # now it may be the torn end of a killed store
-    assert {one.level for one in findings} == {Level.NOTE}
-    assert Kind.LOG_TAIL in {one.kind for one in findings}
+    assert {one.level for one in findings} == {Severity.NOTE}
+    assert FindingKind.LOG_TAIL in {one.kind for one in findings}
 
 
 def test_a_broken_length(store: SmallStore) -> None:
     unit, following = store.unit(30), store.unit(30, 1)
     store.flip_log(unit.phy_offset + 2, 0x10)
-    only(store, Kind.LENGTH_CHAIN, phy_offset=unit.phy_offset, length_bytes=following.phy_offset - unit.phy_offset)
+    only(
+        store, FindingKind.LENGTH_CHAIN, phy_offset=unit.phy_offset, length_bytes=following.phy_offset - unit.phy_offset
+    )
 
 
 def test_a_broken_magic_code(store: SmallStore) -> None:
     unit = store.unit(30)
     store.flip_log(unit.phy_offset + 5)
-    only(store, Kind.LENGTH_CHAIN, phy_offset=unit.phy_offset, length_bytes=unit.size_bytes)
+    only(store, FindingKind.LENGTH_CHAIN, phy_offset=unit.phy_offset, length_bytes=unit.size_bytes)
 
 
 def test_zeros_in_the_middle(store: SmallStore) -> None:
     first, last = store.unit(30), store.unit(33)
     store.write_log(first.phy_offset, bytes(last.phy_offset - first.phy_offset))
-    only(store, Kind.LOG_HOLE, phy_offset=first.phy_offset, length_bytes=last.phy_offset - first.phy_offset)
+    only(store, FindingKind.LOG_HOLE, phy_offset=first.phy_offset, length_bytes=last.phy_offset - first.phy_offset)
 
 
 def test_a_missing_log_file(store: SmallStore) -> None:
     store.fs.remove(PATHS.commit_log / f"{LOG_FILE:020d}")
-    only(store, Kind.LOG_FILE_MISSING, phy_offset=LOG_FILE, length_bytes=LOG_FILE, count=1)
+    only(store, FindingKind.LOG_FILE_MISSING, phy_offset=LOG_FILE, length_bytes=LOG_FILE, count=1)
 
 
 def test_a_log_file_of_zeros(store: SmallStore) -> None:
     store.write_log(LOG_FILE, bytes(LOG_FILE))
-    only(store, Kind.LOG_HOLE, phy_offset=LOG_FILE, length_bytes=LOG_FILE)
+    only(store, FindingKind.LOG_HOLE, phy_offset=LOG_FILE, length_bytes=LOG_FILE)
 
 
 def test_a_missing_blank(store: SmallStore) -> None:
     blank = store.blanks()[1]
     store.write_log(blank, bytes(8))
-    only(store, Kind.BLANK_MISSING, phy_offset=blank)
+    only(store, FindingKind.BLANK_MISSING, phy_offset=blank)
 
 
 def test_a_blank_of_a_wrong_size(store: SmallStore) -> None:
     blank = store.blanks()[0]
     store.write_log(blank, (LOG_FILE - blank - 1).to_bytes(4, "big"))
-    only(store, Kind.BLANK_SIZE, phy_offset=blank)
+    only(store, FindingKind.BLANK_SIZE, phy_offset=blank)
 
 
 def test_a_log_file_cut_short(store: SmallStore) -> None:
@@ -122,7 +124,7 @@ def test_a_log_file_cut_short(store: SmallStore) -> None:
     store.fs.remove(path)
     store.make(path, raw[: blank - 4])
     kinds = {one.kind for one in store.findings()}
-    assert kinds == {Kind.FILE_SIZE, Kind.LENGTH_CHAIN}
+    assert kinds == {FindingKind.FILE_SIZE, FindingKind.LENGTH_CHAIN}
 
 
 @pytest.mark.parametrize("left", [b"", b"\0\0\0\7\0"])
@@ -130,7 +132,7 @@ def test_a_log_file_without_room_for_anything(store: SmallStore, left: bytes) ->
     path = PATHS.commit_log / f"{LOG_FILE:020d}"
     store.fs.remove(path)
     store.make(path, left)
-    chain = next(one for one in store.findings() if one.kind is Kind.LENGTH_CHAIN)
+    chain = next(one for one in store.findings() if one.kind is FindingKind.LENGTH_CHAIN)
     assert (chain.phy_offset, chain.path) == (LOG_FILE, path.relative_to("/store"))
     assert chain.text.startswith("the chain of records ends at the end of the file; `gantrymq store salvage`")
 
@@ -138,7 +140,7 @@ def test_a_log_file_without_room_for_anything(store: SmallStore, left: bytes) ->
 def test_a_record_that_says_it_lies_elsewhere(store: SmallStore) -> None:
     unit = store.unit(30)
     store.flip_log(unit.phy_offset + PHY_OFFSET_AT + 7)
-    only(store, Kind.RECORD_PHY_OFFSET, phy_offset=unit.phy_offset, queue_offset=30)
+    only(store, FindingKind.RECORD_PHY_OFFSET, phy_offset=unit.phy_offset, queue_offset=30)
 
 
 def test_properties_that_a_power_cut_tore() -> None:
@@ -150,18 +152,18 @@ def test_properties_that_a_power_cut_tore() -> None:
     offset = store.unit(1).phy_offset
     sector = -(-(offset + 1000) // 512) * 512
     store.write_log(sector, bytes(512))
-    only(store, Kind.RECORD_TORN, phy_offset=offset)
+    only(store, FindingKind.RECORD_TORN, phy_offset=offset)
 
 
 def test_garbage_behind_the_end(store: SmallStore) -> None:
     last = store.unit(79, 0, "bills")
     store.write_log(last.phy_offset + last.size_bytes, b"garbage" * 5)
-    only(store, Kind.LOG_TAIL, Level.NOTE, phy_offset=last.phy_offset + last.size_bytes, length_bytes=35)
+    only(store, FindingKind.LOG_TAIL, Severity.NOTE, phy_offset=last.phy_offset + last.size_bytes, length_bytes=35)
 
 
 def test_a_foreign_file_in_the_log(store: SmallStore) -> None:
     store.make(PATHS.commit_log / "notes.txt", b"x")
-    only(store, Kind.FOREIGN_FILE, Level.NOTE, path=Path("commitlog/notes.txt"))
+    only(store, FindingKind.FOREIGN_FILE, Severity.NOTE, path=Path("commitlog/notes.txt"))
 
 
 # The queues
@@ -174,19 +176,21 @@ def unit_damage(change: Callable[[SmallStore, QueueEntry], QueueEntry]) -> Calla
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        (Kind.QUEUE_HOLE, lambda store, unit: QueueEntry(0, 0, 0)),
-        (Kind.QUEUE_ENTRY_NOWHERE, lambda store, unit: unit._replace(phy_offset=unit.phy_offset + 1)),
-        (Kind.QUEUE_ENTRY_NOWHERE, lambda store, unit: unit._replace(phy_offset=-5)),
-        (Kind.QUEUE_ENTRY_NOWHERE, lambda store, unit: unit._replace(phy_offset=1 << 40)),
-        (Kind.QUEUE_ENTRY_OTHER_QUEUE, lambda store, unit: store.unit(30, 1)),
-        (Kind.QUEUE_ENTRY_OTHER_QUEUE, lambda store, unit: store.unit(30, 0, "bills")),
-        (Kind.QUEUE_ENTRY_ORDER, lambda store, unit: store.unit(12)),
-        (Kind.QUEUE_ENTRY_SIZE, lambda store, unit: unit._replace(size_bytes=unit.size_bytes + 1)),
-        (Kind.QUEUE_ENTRY_TAGS_CODE, lambda store, unit: unit._replace(tags_code=unit.tags_code ^ 1)),
-        (Kind.QUEUE_EXT_ENTRY, lambda store, unit: unit._replace(tags_code=-(1 << 63) + 40)),
+        (FindingKind.QUEUE_HOLE, lambda store, unit: QueueEntry(0, 0, 0)),
+        (FindingKind.QUEUE_ENTRY_NOWHERE, lambda store, unit: unit._replace(phy_offset=unit.phy_offset + 1)),
+        (FindingKind.QUEUE_ENTRY_NOWHERE, lambda store, unit: unit._replace(phy_offset=-5)),
+        (FindingKind.QUEUE_ENTRY_NOWHERE, lambda store, unit: unit._replace(phy_offset=1 << 40)),
+        (FindingKind.QUEUE_ENTRY_OTHER_QUEUE, lambda store, unit: store.unit(30, 1)),
+        (FindingKind.QUEUE_ENTRY_OTHER_QUEUE, lambda store, unit: store.unit(30, 0, "bills")),
+        (FindingKind.QUEUE_ENTRY_ORDER, lambda store, unit: store.unit(12)),
+        (FindingKind.QUEUE_ENTRY_SIZE, lambda store, unit: unit._replace(size_bytes=unit.size_bytes + 1)),
+        (FindingKind.QUEUE_ENTRY_TAGS_CODE, lambda store, unit: unit._replace(tags_code=unit.tags_code ^ 1)),
+        (FindingKind.QUEUE_EXT_ENTRY, lambda store, unit: unit._replace(tags_code=-(1 << 63) + 40)),
     ],
 )
-def test_a_wrong_unit(store: SmallStore, kind: Kind, change: Callable[[SmallStore, QueueEntry], QueueEntry]) -> None:
+def test_a_wrong_unit(
+    store: SmallStore, kind: FindingKind, change: Callable[[SmallStore, QueueEntry], QueueEntry]
+) -> None:
     unit_damage(change)(store)
     place = {"path": store.unit_place(30)[0].relative_to("/store"), "queue_offset": 30, "count": 1}
     only(store, kind, topic="orders", queue_id=0, **place)
@@ -196,14 +200,17 @@ def test_a_filled_slot_whose_message_is_gone_is_a_note(store: SmallStore) -> Non
     store.flip_log(store.unit(30).phy_offset + 5)
     store.write_unit(PRE_BLANK, 30)
     findings = {(one.kind, one.level, one.queue_offset) for one in store.findings()}
-    assert findings == {(Kind.LENGTH_CHAIN, Level.DAMAGE, None), (Kind.QUEUE_FILLED, Level.NOTE, 30)}
+    assert findings == {
+        (FindingKind.LENGTH_CHAIN, Severity.DAMAGE, None),
+        (FindingKind.QUEUE_FILLED, Severity.NOTE, 30),
+    }
 
 
 def test_a_filled_slot_whose_record_is_broken_is_a_note(store: SmallStore) -> None:
     place = store.unit(30).phy_offset
     store.flip_log(store.layout(place).body_at + place)
     store.write_unit(PRE_BLANK, 30)
-    assert {one.kind for one in store.findings()} == {Kind.RECORD_CRC, Kind.QUEUE_FILLED}
+    assert {one.kind for one in store.findings()} == {FindingKind.RECORD_CRC, FindingKind.QUEUE_FILLED}
 
 
 @pytest.mark.parametrize("slots", [[30], [0, 1, 2]])
@@ -211,8 +218,12 @@ def test_a_filled_slot_whose_message_is_whole_hides_it(store: SmallStore, slots:
     """RocketMQ fills what is in front of the part of a queue that it dispatches again, whatever the log has."""
     for slot in slots:
         store.write_unit(PRE_BLANK, slot)
-    [finding] = [one for one in store.findings() if one.level is Level.DAMAGE]
-    assert (finding.kind, finding.queue_offset, finding.count) == (Kind.MESSAGE_WITHOUT_ENTRY, slots[0], len(slots))
+    [finding] = [one for one in store.findings() if one.level is Severity.DAMAGE]
+    assert (finding.kind, finding.queue_offset, finding.count) == (
+        FindingKind.MESSAGE_WITHOUT_ENTRY,
+        slots[0],
+        len(slots),
+    )
 
 
 def test_a_filled_slot_below_the_minimum_is_nothing(store: SmallStore) -> None:
@@ -224,52 +235,52 @@ def test_a_filled_slot_below_the_minimum_is_nothing(store: SmallStore) -> None:
     store.write_unit(PRE_BLANK, slot - 1)
     assert store.findings() == before
     store.write_unit(PRE_BLANK, slot + 1)
-    assert Kind.QUEUE_FILLED in {one.kind for one in store.findings() if one not in before}
+    assert FindingKind.QUEUE_FILLED in {one.kind for one in store.findings() if one not in before}
 
 
 def test_two_units_that_changed_places(store: SmallStore) -> None:
     one, other = store.unit(30), store.unit(31)
     store.write_unit(one, 31)
     store.write_unit(other, 30)
-    only(store, Kind.QUEUE_ENTRY_ORDER, queue_offset=30, count=2)
+    only(store, FindingKind.QUEUE_ENTRY_ORDER, queue_offset=30, count=2)
 
 
 def test_a_hole_of_several_slots_is_one_finding(store: SmallStore) -> None:
     for slot in range(30, 36):
         store.write_unit(QueueEntry(0, 0, 0), slot)
-    only(store, Kind.QUEUE_HOLE, queue_offset=30, count=6)
+    only(store, FindingKind.QUEUE_HOLE, queue_offset=30, count=6)
 
 
 def test_a_missing_queue_file(store: SmallStore) -> None:
     store.fs.remove(store.unit_place(UNITS_A_FILE)[0])
-    only(store, Kind.QUEUE_FILE_MISSING, topic="orders", queue_offset=UNITS_A_FILE, count=UNITS_A_FILE)
+    only(store, FindingKind.QUEUE_FILE_MISSING, topic="orders", queue_offset=UNITS_A_FILE, count=UNITS_A_FILE)
 
 
 def test_a_queue_without_its_last_units(store: SmallStore) -> None:
     for slot in (78, 79):
         store.write_unit(QueueEntry(0, 0, 0), slot)
-    only(store, Kind.MESSAGE_WITHOUT_ENTRY, topic="orders", queue_id=0, queue_offset=78, count=2)
+    only(store, FindingKind.MESSAGE_WITHOUT_ENTRY, topic="orders", queue_id=0, queue_offset=78, count=2)
     store.make(PATHS.abort, b"")
-    assert Kind.QUEUE_BEHIND in {one.kind for one in store.findings()}
-    assert {one.level for one in store.findings()} == {Level.NOTE}
+    assert FindingKind.QUEUE_BEHIND in {one.kind for one in store.findings()}
+    assert {one.level for one in store.findings()} == {Severity.NOTE}
 
 
 def test_a_queue_that_is_gone(store: SmallStore) -> None:
     for entry in store.fs.scan(PATHS.consume_queue / "bills/0"):
         store.fs.remove(PATHS.consume_queue / "bills/0" / entry.name)
-    only(store, Kind.MESSAGE_WITHOUT_ENTRY, topic="bills", queue_id=0, queue_offset=0, count=80)
+    only(store, FindingKind.MESSAGE_WITHOUT_ENTRY, topic="bills", queue_id=0, queue_offset=0, count=80)
 
 
 def test_a_record_whose_queue_was_flipped(store: SmallStore) -> None:
     unit = store.unit(30)
     store.flip_log(unit.phy_offset + 15, 4)  # queue 4, which no message has
-    only(store, Kind.RECORD_QUEUE, queue_offset=30, phy_offset=unit.phy_offset, length_bytes=unit.size_bytes)
+    only(store, FindingKind.RECORD_QUEUE, queue_offset=30, phy_offset=unit.phy_offset, length_bytes=unit.size_bytes)
 
 
 def test_a_record_whose_queue_offset_was_flipped(store: SmallStore) -> None:
     unit = store.unit(30)
     store.flip_log(unit.phy_offset + QUEUE_OFFSET_AT + 6, 0x40)
-    only(store, Kind.RECORD_QUEUE, queue_offset=30, phy_offset=unit.phy_offset, length_bytes=unit.size_bytes)
+    only(store, FindingKind.RECORD_QUEUE, queue_offset=30, phy_offset=unit.phy_offset, length_bytes=unit.size_bytes)
 
 
 def test_queue_files_that_retention_forgot(store: SmallStore) -> None:
@@ -277,7 +288,7 @@ def test_queue_files_that_retention_forgot(store: SmallStore) -> None:
         store.fs.remove(PATHS.commit_log / f"{base:020d}")
     findings = store.findings()
     assert {(one.kind, one.topic, one.queue_id, one.count) for one in findings} == {
-        (Kind.QUEUE_MIN_OFFSET_STALE, topic, queue_id, findings[0].count)
+        (FindingKind.QUEUE_MIN_OFFSET_STALE, topic, queue_id, findings[0].count)
         for topic, queue_id in (("orders", 0), ("orders", 1), ("bills", 0))
     }
     assert all(one.queue_offset == 0 for one in findings)
@@ -288,7 +299,7 @@ def test_a_queue_file_that_ends_with_a_blank_is_not_forgotten(store: SmallStore)
     store.fs.remove(store.log_path(0))
     live = store.unit(18).phy_offset
     assert live >= SMALL.mapped_file_size_commit_log
-    assert Kind.QUEUE_MIN_OFFSET_STALE not in {finding.kind for finding in store.findings()}
+    assert FindingKind.QUEUE_MIN_OFFSET_STALE not in {finding.kind for finding in store.findings()}
 
 
 def test_a_queue_file_of_a_wrong_size(store: SmallStore) -> None:
@@ -296,19 +307,19 @@ def test_a_queue_file_of_a_wrong_size(store: SmallStore) -> None:
     raw = store.read(path, 0, SMALL.mapped_file_size_consume_queue)
     store.fs.remove(path)
     store.make(path, raw + bytes(20))
-    only(store, Kind.FILE_SIZE, path=path.relative_to("/store"), topic="orders")
+    only(store, FindingKind.FILE_SIZE, path=path.relative_to("/store"), topic="orders")
 
 
 def test_a_foreign_file_in_a_queue(store: SmallStore) -> None:
     store.make(PATHS.consume_queue / "orders/0/core", b"x")
-    only(store, Kind.FOREIGN_FILE, Level.NOTE, topic="orders", queue_id=0)
+    only(store, FindingKind.FOREIGN_FILE, Severity.NOTE, topic="orders", queue_id=0)
 
 
 @pytest.mark.parametrize("name", ["2147483648", "99999999999999999999", "00"])
 def test_a_directory_whose_name_is_no_queue_id(store: SmallStore, name: str) -> None:
     stray = PATHS.consume_queue / "orders" / name
     store.make(stray / offset_name(0), bytes(SMALL.mapped_file_size_consume_queue))
-    only(store, Kind.FOREIGN_FILE, Level.NOTE, path=stray.relative_to("/store"))
+    only(store, FindingKind.FOREIGN_FILE, Severity.NOTE, path=stray.relative_to("/store"))
     with open_store(store.fs) as opened:
         assert [queue_id for topic, queue_id, _, _ in opened.queues() if topic == "orders"] == [0, 1]
 
@@ -320,7 +331,7 @@ def test_extended_units() -> None:
     assert store.unit(10).tags_code < -(1 << 31)
     directory = PATHS.consume_queue_ext / "orders/0"
     store.flip(directory / store.fs.scan(directory)[0].name, 20 * 10 + 9)
-    only(store, Kind.QUEUE_EXT_ENTRY, topic="orders", queue_id=0, queue_offset=10, count=1)
+    only(store, FindingKind.QUEUE_EXT_ENTRY, topic="orders", queue_id=0, queue_offset=10, count=1)
 
 
 # The index
@@ -328,25 +339,25 @@ def test_extended_units() -> None:
 
 def test_an_index_chain_that_goes_in_a_circle(store: SmallStore) -> None:
     store.write(store.index_path(), store.entry_at(100) + 16, (100).to_bytes(4, "big"))
-    only(store, Kind.INDEX_CHAIN_LOOP, entry=100, path=store.index_path().relative_to("/store"))
+    only(store, FindingKind.INDEX_CHAIN_LOOP, entry=100, path=store.index_path().relative_to("/store"))
 
 
 def test_an_index_chain_that_is_cut(store: SmallStore) -> None:
     number = next(number for number in range(199, 0, -1) if store.index_entry(number).previous)
     store.write(store.index_path(), store.entry_at(number) + 16, bytes(4))
-    only(store, Kind.INDEX_CHAIN_BROKEN, entry=number)
+    only(store, FindingKind.INDEX_CHAIN_BROKEN, entry=number)
 
 
 def test_a_slot_that_names_the_wrong_entry(store: SmallStore) -> None:
     slot = store.index_entry(199).key_hash % SMALL.max_hash_slot_num
     store.write(store.index_path(), HEADER_SIZE + slot * SLOT_SIZE, (1).to_bytes(4, "big"))
-    only(store, Kind.INDEX_SLOT, entry=slot)
+    only(store, FindingKind.INDEX_SLOT, entry=slot)
 
 
 @pytest.mark.parametrize("phy_offset", [17, 1 << 40])
 def test_an_index_entry_that_points_nowhere(store: SmallStore, phy_offset: int) -> None:
     store.write(store.index_path(), store.entry_at(100) + 4, phy_offset.to_bytes(8, "big"))
-    only(store, Kind.INDEX_ENTRY_NOWHERE, entry=100, phy_offset=phy_offset)
+    only(store, FindingKind.INDEX_ENTRY_NOWHERE, entry=100, phy_offset=phy_offset)
 
 
 def test_an_index_entry_of_another_key(store: SmallStore) -> None:
@@ -354,23 +365,23 @@ def test_an_index_entry_of_another_key(store: SmallStore) -> None:
     # Another hash of the same slot, so that the chain stays whole.
     code = entry.key_hash + SMALL.max_hash_slot_num * (1 if entry.key_hash < 1 << 30 else -1)
     store.write(store.index_path(), store.entry_at(100), code.to_bytes(4, "big"))
-    only(store, Kind.INDEX_ENTRY_HASH, entry=100, phy_offset=entry.phy_offset)
+    only(store, FindingKind.INDEX_ENTRY_HASH, entry=100, phy_offset=entry.phy_offset)
 
 
 def test_an_index_entry_of_another_time(store: SmallStore) -> None:
     store.flip(store.index_path(), store.entry_at(100) + 15, 0x40)
-    only(store, Kind.INDEX_ENTRY_TIME, entry=100)
+    only(store, FindingKind.INDEX_ENTRY_TIME, entry=100)
 
 
 @pytest.mark.parametrize(("at", "mask"), [(7, 1), (15, 1), (23, 1), (31, 1), (35, 1), (38, 1)])
 def test_a_wrong_index_header(store: SmallStore, at: int, mask: int) -> None:
     store.flip(store.index_path(), at, mask)
-    only(store, Kind.INDEX_HEADER, path=store.index_path().relative_to("/store"))
+    only(store, FindingKind.INDEX_HEADER, path=store.index_path().relative_to("/store"))
 
 
 def test_an_index_file_that_is_gone(store: SmallStore) -> None:
     store.fs.remove(store.index_path(1))
-    only(store, Kind.INDEX_INCOMPLETE, Level.NOTE)
+    only(store, FindingKind.INDEX_INCOMPLETE, Severity.NOTE)
 
 
 def test_an_index_file_of_a_wrong_size(store: SmallStore) -> None:
@@ -379,8 +390,8 @@ def test_an_index_file_of_a_wrong_size(store: SmallStore) -> None:
     store.fs.remove(path)
     store.make(path, raw[:-20])
     findings = store.findings()
-    assert [one.kind for one in findings if one.level is Level.DAMAGE] == [Kind.FILE_SIZE]
-    assert [one.kind for one in findings if one.level is Level.NOTE] == [Kind.INDEX_INCOMPLETE]
+    assert [one.kind for one in findings if one.level is Severity.DAMAGE] == [FindingKind.FILE_SIZE]
+    assert [one.kind for one in findings if one.level is Severity.NOTE] == [FindingKind.INDEX_INCOMPLETE]
 
 
 # What is small
@@ -389,7 +400,7 @@ def test_an_index_file_of_a_wrong_size(store: SmallStore) -> None:
 def test_a_broken_configuration(store: SmallStore) -> None:
     store.make(PATHS.config / "topics.json", b'{"topicConfigTable":{')
     store.make(PATHS.config / "consumerOffset.json", b'{"offsetTable":{"t@g":{0:32,1:32}}}')
-    only(store, Kind.CONFIG_JSON, path=Path("config/topics.json"))
+    only(store, FindingKind.CONFIG_JSON, path=Path("config/topics.json"))
 
 
 @pytest.mark.parametrize(
@@ -398,22 +409,22 @@ def test_a_broken_configuration(store: SmallStore) -> None:
 def test_a_checkpoint_in_the_future(store: SmallStore, page: Checkpoint) -> None:
     store.write(PATHS.checkpoint, 0, encode_checkpoint(page))
     findings = store.findings(now_ms=NOON_MS)
-    assert [one.kind for one in findings] == [Kind.CHECKPOINT_FUTURE]
+    assert [one.kind for one in findings] == [FindingKind.CHECKPOINT_FUTURE]
 
 
 def test_a_corrupt_checkpoint(store: SmallStore) -> None:
     store.write(PATHS.checkpoint, 100, b"x")
-    only(store, Kind.CHECKPOINT_CORRUPT)
+    only(store, FindingKind.CHECKPOINT_CORRUPT)
 
 
 def test_a_short_checkpoint(store: SmallStore) -> None:
     raw = store.read(PATHS.checkpoint, 0, 48)
     store.fs.remove(PATHS.checkpoint)
-    only(store, Kind.CHECKPOINT_MISSING)
+    only(store, FindingKind.CHECKPOINT_MISSING)
     store.make(PATHS.checkpoint, raw)
-    only(store, Kind.FILE_SIZE, path=Path("checkpoint"))
+    only(store, FindingKind.FILE_SIZE, path=Path("checkpoint"))
 
 
 def test_a_foreign_file_beside_them_is_a_note(store: SmallStore) -> None:
     store.make(PATHS.root / "core.4711", b"x")
-    only(store, Kind.FOREIGN_FILE, Level.NOTE, path=Path("core.4711"))
+    only(store, FindingKind.FOREIGN_FILE, Severity.NOTE, path=Path("core.4711"))

@@ -27,6 +27,9 @@ VOLATILE = [
     (re.compile(r"\bpid \d+|process \d+"), "process …"),
     (re.compile(r"\b(?!2025-11-21)\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\+00:00"), "…"),  # stored by the command itself
 ]
+# The steps of a command below the time of all.
+STEPS = re.compile(r"\n {8,}\w+ … ms(?=\n|$)")
+ANY_LINES = "…"
 
 
 def blocks() -> list[tuple[str, str]]:
@@ -50,7 +53,7 @@ def run(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     said = "\n".join(line.rstrip() for line in said.splitlines()).replace(str(folder), "/data")
     for pattern, instead in VOLATILE:
         said = pattern.sub(instead, said)
-    said = said.strip("\n")
+    said = STEPS.sub("", said).strip("\n")
     return said + (f"\n[exit code {code}]" if code else "")
 
 
@@ -61,13 +64,20 @@ def transcript(store: str, text: str, folder: Path, original: Path, capsys: pyte
         shutil.copytree(original, folder / "store")
         DAMAGES[store](folder / "store")
     said = []
-    for line in text.splitlines():
-        if line.startswith(PROMPT):
-            said.append(f"{line}\n{run(line.removeprefix(PROMPT), folder, capsys)}")
+    for part in re.split(r"^(?=\$ )", text, flags=re.MULTILINE):
+        if part.startswith(PROMPT):
+            command, _, shown = part.removeprefix(PROMPT).partition("\n")
+            said.append(f"{PROMPT}{command}\n{shortened(run(command, folder, capsys), shown.strip())}")
     return "\n".join(said) + "\n"
 
 
-def test_every_command_says_what_the_page_says(
+def shortened(fresh: str, shown: str) -> str:
+    """An output as the page shows it, if the lines "…" of the page stand for any lines of it; otherwise the whole."""
+    pattern = "".join(r"(?:.*\n)*" if line == ANY_LINES else re.escape(f"{line}\n") for line in shown.splitlines())
+    return shown if re.fullmatch(pattern, f"{fresh}\n") else fresh
+
+
+def test_output_of_every_command_equals_page(
     original: Path,
     tmp_path: Path,
     utc: None,

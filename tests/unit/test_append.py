@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from gantrymq.config.settings import FlushDiskType
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.flags import TRANSACTION_PREPARED
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
@@ -16,6 +15,7 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.log.appendable import AppendableBatch, AppendableMessage
 from gantrymq.store.message_store import MessageStore
 from gated_file_system import GatedFileSystem
+from memory_file_system import MemoryFileSystem
 from store_cases import BARE, await_dispatch, bodies, numbered, open_store
 
 SYNC = replace(BARE, flush_disk_type=FlushDiskType.SYNC_FLUSH)
@@ -28,7 +28,7 @@ def one_of(store: MessageStore, *messages: Message) -> PutMessageStatus:
 
 
 @pytest.mark.parametrize("has_crc", [False, True])
-def test_a_batch_is_one_result_with_the_ids_and_offsets_of_all(has_crc: bool) -> None:
+def test_batch_append_returns_ids_and_offsets_of_all_messages(has_crc: bool) -> None:
     fs = MemoryFileSystem()
     config = replace(BARE, enabled_append_prop_crc=has_crc, force_verify_prop_crc=has_crc)
     with open_store(fs, config=config) as store:
@@ -65,7 +65,7 @@ def test_a_batch_is_one_result_with_the_ids_and_offsets_of_all(has_crc: bool) ->
     ],
 )
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_a_batch_with_one_message_that_cannot_be_in_it_is_not_stored_at_all(other: Message, position: int) -> None:
+def test_batch_with_one_invalid_message_stores_nothing(other: Message, position: int) -> None:
     messages = [Message("orders", b"a"), Message("orders", b"b")]
     messages.insert(position, other)
     with open_store(MemoryFileSystem(), config=SMALL_FILES) as store:
@@ -75,7 +75,7 @@ def test_a_batch_with_one_message_that_cannot_be_in_it_is_not_stored_at_all(othe
         assert store.put(Message("orders", b"next")).queue_offset == 0
 
 
-def test_a_batch_lies_in_one_file_and_one_larger_than_a_file_is_refused() -> None:
+def test_batch_stays_in_one_file_and_larger_one_is_refused() -> None:
     with open_store(MemoryFileSystem(), config=SMALL_FILES) as store:
         store.put(Message("orders", bytes(FILE_SIZE // 2)))
         [batch] = store.append([AppendableBatch([Message("orders", bytes(700)) for _ in range(3)])])
@@ -84,7 +84,7 @@ def test_a_batch_lies_in_one_file_and_one_larger_than_a_file_is_refused() -> Non
         assert one_of(store, *(Message("orders", bytes(700)) for _ in range(6))) is PutMessageStatus.MESSAGE_ILLEGAL
 
 
-def test_an_append_does_not_wait_for_the_disk_and_what_asks_for_it_does() -> None:
+def test_append_does_not_wait_for_disk_and_flush_does() -> None:
     fs = GatedFileSystem()
 
     async def append() -> None:
@@ -100,7 +100,7 @@ def test_an_append_does_not_wait_for_the_disk_and_what_asks_for_it_does() -> Non
         asyncio.run(append())
 
 
-def test_a_closed_store_takes_nothing_and_says_so_in_the_status() -> None:
+def test_append_to_closed_store_returns_service_not_available() -> None:
     with open_store(MemoryFileSystem()) as store:
         pass
     assert one_of(store, Message("orders", b"x")) is PutMessageStatus.SERVICE_NOT_AVAILABLE

@@ -14,7 +14,7 @@ NUMBERS = bytes.fromhex(
 )
 
 
-def test_the_page_has_the_bytes_of_the_table() -> None:
+def test_checkpoint_has_documented_layout() -> None:
     page = Checkpoint(
         physic_msg_timestamp_ms=1,
         logics_msg_timestamp_ms=2,
@@ -32,11 +32,11 @@ def test_a_new_page_is_all_zeros() -> None:
 
 
 @given(st.lists(LONGS, min_size=6, max_size=6))
-def test_every_page_is_read_back(numbers: list[int]) -> None:
+def test_checkpoint_round_trips(numbers: list[int]) -> None:
     assert astuple(decode_checkpoint(encode_checkpoint(Checkpoint(*numbers)))) == tuple(numbers)
 
 
-def test_an_old_page_of_three_numbers_has_zeros_for_the_others() -> None:
+def test_checkpoint_of_three_numbers_reads_others_as_zero() -> None:
     assert decode_checkpoint(NUMBERS[:24].ljust(4096, b"\0")) == Checkpoint(1, 2, 3)
 
 
@@ -44,7 +44,7 @@ def test_an_old_page_of_three_numbers_has_zeros_for_the_others() -> None:
     ("length", "page"),
     [(0, Checkpoint()), (7, Checkpoint()), (8, Checkpoint(1)), (47, Checkpoint(1, 2, 3, 4, 5, -256))],
 )
-def test_a_page_that_is_too_short_counts_as_zeros_from_where_it_ends(length: int, page: Checkpoint) -> None:
+def test_short_checkpoint_reads_missing_numbers_as_zero(length: int, page: Checkpoint) -> None:
     assert decode_checkpoint(NUMBERS[:length]) == page
 
 

@@ -55,7 +55,7 @@ def test_a_line_is_a_key_and_a_value(text: str, entries: dict[str, str]) -> None
         ("a=\\u0041\\t\\:", {"a": "A\t:"}),
     ],
 )
-def test_a_backslash_at_the_end_goes_on_with_the_next_line(text: str, entries: dict[str, str]) -> None:
+def test_backslash_at_line_end_continues_value(text: str, entries: dict[str, str]) -> None:
     assert parse_properties(text) == entries
 
 
@@ -149,13 +149,13 @@ def test_a_bad_value_is_named_with_its_key_and_what_is_allowed(key: str, value: 
     assert "\n" not in str(refused.value)
 
 
-def test_a_program_s_text_is_the_item_that_it_means() -> None:
+def test_text_for_enum_setting_becomes_its_item() -> None:
     """Else a store that was told SYNC_FLUSH would acknowledge before its bytes are on the disk."""
     config = MessageStoreConfig(flush_disk_type="SYNC_FLUSH", recover_rule="4.x")  # type: ignore[arg-type]
     assert (config.flush_disk_type, config.recover_rule) == (FlushDiskType.SYNC_FLUSH, RecoverRule.V4)
 
 
-def test_a_program_s_path_is_its_text() -> None:
+def test_path_for_text_setting_becomes_text() -> None:
     acl_file, kv_file = Path("plain_acl.yml"), Path("kvConfig.json")
     assert BrokerConfig(acl_plain_file=acl_file).acl_plain_file == "plain_acl.yml"  # type: ignore[arg-type]
     assert NamesrvConfig(kv_config_path=kv_file).kv_config_path == "kvConfig.json"  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_a_program_s_path_is_its_text() -> None:
         (NamesrvConfig, {"wait_seconds_for_service": "45"}, "waitSecondsForService"),
     ],
 )
-def test_a_program_s_value_of_a_wrong_type_is_named(kind: Any, settings: dict[str, Any], said: str) -> None:
+def test_value_of_wrong_type_is_named(kind: Any, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         kind(**settings)
 
@@ -182,7 +182,8 @@ def test_a_program_s_value_of_a_wrong_type_is_named(kind: Any, settings: dict[st
 @pytest.mark.parametrize(
     ("key", "value", "warned"),
     [
-        ("storeType", "defaultRocksDB", "storeType has no effect here: there are no RocksDB engines here"),
+        ("brokerId", "1", None),  # a broker does not start with it, which does not concern a store
+        ("storeType", "defaultRocksDB", "storeType=defaultRocksDB cannot be honoured: "),
         ("storeType", " Default ", None),  # RocketMQ's default
         ("haListenPort", "10912", None),
         ("haListenPort", "10922", "haListenPort has no effect here: brokers here do not replicate"),
@@ -192,9 +193,7 @@ def test_a_program_s_value_of_a_wrong_type_is_named(kind: Any, settings: dict[st
         ("brokerName", "broker-b", None),  # it is a broker's: no effect on a store
     ],
 )
-def test_a_key_that_acts_in_rocketmq_alone_is_a_warning_unless_it_has_the_default(
-    key: str, value: str, warned: str | None
-) -> None:
+def test_key_without_effect_here_causes_warning_unless_default(key: str, value: str, warned: str | None) -> None:
     reading = read_settings({key: value})
     assert reading.config == MessageStoreConfig()
     assert len(reading.warnings) == (warned is not None)
@@ -317,9 +316,10 @@ def test_the_defaults_are_rocketmqs() -> None:
     assert parse_properties(DEFAULTS).items() <= write_fields(MessageStoreConfig()).items()
 
 
-def test_where_a_default_is_our_own_it_is_on_purpose() -> None:
+def test_defaults_differ_from_rocketmq_only_in_listed_keys() -> None:
     ours = write_fields(MessageStoreConfig()).keys() - parse_properties(DEFAULTS).keys()
     own_keys = {"recoverRule", "recoverLastFiles", "maxDecompressedBodySize", "acceptMissingCommitLog"}
+    own_keys |= {"acceptWithoutEffect"}
     paths = {"storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"}
     assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1"}
 
@@ -339,7 +339,7 @@ def test_keys_that_only_a_start_reads_do_not_change() -> None:
 
 @pytest.mark.parametrize("field", ["broker_name", "broker_cluster_name", "region_id", "msg_trace_topic_name"])
 @pytest.mark.parametrize("value", ["", "a\x01b", "a\nb", "a\ud800", "n" * 256])
-def test_a_name_that_no_message_and_no_topic_could_carry_is_refused_at_the_start(field: str, value: str) -> None:
+def test_broker_name_invalid_in_messages_is_refused(field: str, value: str) -> None:
     with pytest.raises(ConfigError):
         BrokerConfig(**{field: value})
 
@@ -352,7 +352,7 @@ def test_a_broker_and_its_cluster_have_names_that_a_topic_may_have(value: str) -
     BrokerConfig(broker_name="broker-a.rack_1%", broker_cluster_name="Größe")
 
 
-def test_every_key_of_a_place_or_an_address_is_read_at_the_start_alone() -> None:
+def test_keys_of_paths_and_addresses_are_start_only() -> None:
     """A key without effect that a later version, or RocketMQ, would act on at the next start."""
     places = re.compile(
         r"(?i)path|IP\d$|[a-z]Port$|Host$|role$|storeType|fileSize|dLeger|masterAddress|controllerAddr$"

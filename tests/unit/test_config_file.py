@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem
 from gantrymq.errors import DiskFullError, SyncFailedError
-from gantrymq.fs.faulty import FaultyFileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_files import ConfigFile
+from memory_file_system import MemoryFileSystem
 from store_cases import files_of
 
 NOBODY = 65534
@@ -36,7 +36,7 @@ def saved(*values: dict[str, Any]) -> MemoryFileSystem:
     return fs
 
 
-def test_without_a_file_there_is_an_empty_object() -> None:
+def test_load_without_file_returns_empty_object() -> None:
     assert ConfigFile(MemoryFileSystem(), PATH).load() == {}
 
 
@@ -47,7 +47,7 @@ def test_a_save_keeps_the_previous_content_as_backup() -> None:
     assert {path: json.loads(data) for path, data in found.items()} == {PATH: NEW, BACKUP: OLD}
 
 
-def test_a_shorter_object_leaves_nothing_of_a_longer_one() -> None:
+def test_save_of_shorter_object_leaves_no_old_bytes() -> None:
     fs = saved(NEW, OLD, NEW, OLD)
     assert ConfigFile(fs, PATH).load() == OLD
 
@@ -77,14 +77,14 @@ def test_a_missing_file_falls_back_to_the_backup() -> None:
     assert ConfigFile(fs, PATH).load() == OLD
 
 
-def test_where_both_are_torn_there_is_an_empty_object() -> None:
+def test_load_with_torn_file_and_backup_returns_empty_object() -> None:
     fs = saved(OLD, NEW)
     write(fs, PATH, "{")
     write(fs, BACKUP, "{")
     assert ConfigFile(fs, PATH).load() == {}
 
 
-def test_a_file_of_java_with_unquoted_integer_keys_is_read() -> None:
+def test_file_with_unquoted_integer_keys_is_read() -> None:
     fs = MemoryFileSystem()
     write(fs, PATH, '{\n\t"dataVersion":{"counter":1},\n\t"offsetTable":{1:3,2:0\n\t}\n}')
     assert ConfigFile(fs, PATH).load()["offsetTable"] == {"1": 3, "2": 0}
@@ -97,7 +97,7 @@ def test_half_a_surrogate_pair_is_saved_as_java_saves_it() -> None:
 
 
 @pytest.mark.parametrize("old", [None, OLD])
-def test_a_save_that_fails_at_any_operation_leaves_the_old_or_the_new(old: dict[str, Any] | None) -> None:
+def test_failed_save_leaves_old_or_new_content(old: dict[str, Any] | None) -> None:
     """The disk fails at operation k of a save; then the process is killed, or the power goes."""
     for k in count(1):
         fs = saved(OLD, OLD) if old else MemoryFileSystem()

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from faulty_file_system import FaultyFileSystem, broken_disk
 from gantrymq.errors import DiskError, DiskFullError
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, encode_entry
 from gantrymq.format.queue_ext import QueueExtUnit, is_address
 from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.consume_queue_ext import ConsumeQueueExt
+from memory_file_system import MemoryFileSystem
 
 ROOT = Path("/store/consumequeue")
 EXT_ROOT = Path("/store/consumequeue_ext")
@@ -74,7 +74,7 @@ def write_unit(fs: FileSystem, queue_offset: int, entry: QueueEntry) -> None:
 # Appending and reading
 
 
-def test_units_go_on_over_many_files() -> None:
+def test_units_span_many_files() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 15)
     put(queue, 15, 40)
@@ -85,13 +85,13 @@ def test_units_go_on_over_many_files() -> None:
     assert queue.entry(-1) is None
 
 
-def test_a_read_of_many_ends_with_its_file() -> None:
+def test_read_of_units_ends_at_end_of_file() -> None:
     queue = filled(MemoryFileSystem(), 30)
     assert [len(queue.entries(offset, 100)) for offset in (0, 5, 19, 20, 29, 30)] == [20, 15, 1, 10, 1, 0]
     assert queue.entries(21, 3)["phy_offset"].tolist() == [2100, 2200, 2300]
 
 
-def test_units_that_are_there_are_passed_over() -> None:
+def test_put_of_existing_units_is_ignored() -> None:
     queue = filled(MemoryFileSystem(), 30)
     put(queue, 0, 35)
     put(queue, 10, 5)
@@ -99,7 +99,7 @@ def test_units_that_are_there_are_passed_over() -> None:
     assert queue.max_physic_offset == 3500
 
 
-def test_a_full_disk_keeps_what_went_in_and_the_rest_may_come_again() -> None:
+def test_full_disk_keeps_written_units_and_rest_is_put_again() -> None:
     fs = MemoryFileSystem(capacity_bytes=4096)
     queue = filled(fs, 5)
     with pytest.raises(DiskFullError):
@@ -127,7 +127,7 @@ def test_a_queue_that_begins_above_zero_has_blanks_in_front_in_its_first_file(fi
     assert (again.min_offset, again.max_offset, again.max_physic_offset) == (first, first + 3, (first + 3) * RECORD)
 
 
-def test_slots_whose_records_are_gone_stay_blank_and_no_offset_moves() -> None:
+def test_slots_of_lost_records_stay_blank_without_moving_offsets() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 10)
     put(queue, 33, 10)
@@ -137,7 +137,7 @@ def test_slots_whose_records_are_gone_stay_blank_and_no_offset_moves() -> None:
     assert (again.max_offset, again.max_physic_offset) == (43, 4300)
 
 
-def test_blanks_in_the_middle_do_not_hide_what_stands_in_front() -> None:
+def test_blanks_in_middle_do_not_hide_earlier_units() -> None:
     queue = filled(MemoryFileSystem(), 10)
     put(queue, 33, 10)
     for min_phy_offset, first in ((0, 0), (1, 1), (500, 5), (900, 9), (901, 33), (3300, 33), (3301, 34)):
@@ -162,7 +162,7 @@ def test_the_real_unit_in_front_of_blanks_is_found_over_files() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 19, 20, 21, 40, 79, 80, 81, 125])
 @pytest.mark.parametrize("wipe", [False, True])
-def test_the_end_is_found_again(count: int, wipe: bool) -> None:
+def test_load_finds_end_of_queue(count: int, wipe: bool) -> None:
     fs = MemoryFileSystem()
     filled(fs, count) if count else fs.make_directory(DIRECTORY)
     queue = reopened(fs, wipe=wipe)
@@ -182,7 +182,7 @@ def test_the_end_is_found_again(count: int, wipe: bool) -> None:
         QueueEntry(0, 0, 0),
     ],
 )
-def test_the_first_unit_that_is_none_ends_the_queue(bad: QueueEntry) -> None:
+def test_first_unwritten_unit_ends_queue(bad: QueueEntry) -> None:
     fs = MemoryFileSystem()
     filled(fs, 55)
     write_unit(fs, 47, bad)
@@ -193,7 +193,7 @@ def test_the_first_unit_that_is_none_ends_the_queue(bad: QueueEntry) -> None:
     assert again.max_offset == 48, "an old unit behind the end was taken for a new one"
 
 
-def test_only_the_last_three_files_are_looked_at() -> None:
+def test_recovery_reads_last_three_files() -> None:
     fs = MemoryFileSystem()
     filled(fs, 105)
     write_unit(fs, 30, QueueEntry(0, 0, 0))
@@ -216,7 +216,7 @@ def test_after_a_clean_exit_stray_bytes_behind_the_end_are_wiped_too() -> None:
 
 
 @pytest.mark.parametrize(("end", "keep"), [(0, 0), (1, 1), (1999, 20), (2000, 20), (2001, 21), (5400, 54), (5500, 55)])
-def test_units_behind_the_end_of_the_log_go(end: int, keep: int) -> None:
+def test_units_beyond_end_of_log_are_truncated(end: int, keep: int) -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 55)
     queue.truncate(end)
@@ -228,7 +228,7 @@ def test_units_behind_the_end_of_the_log_go(end: int, keep: int) -> None:
     assert reopened(fs, wipe=False).max_offset == keep + 1
 
 
-def test_truncating_everything_keeps_where_the_queue_begins() -> None:
+def test_truncation_of_all_units_keeps_start_of_queue() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 10, first=45)
     queue.truncate(0)
@@ -260,7 +260,7 @@ def test_dropped_units_that_do_not_return_are_wiped(again: int) -> None:
     assert reopened(fs.inner).max_offset == 8 + again, "what is left of the old units can be taken for new ones"
 
 
-def test_a_queue_that_keeps_no_unit_still_knows_its_next_offset() -> None:
+def test_queue_without_units_keeps_next_offset() -> None:
     """Where the border of a sector would divide the unit in front of its first file, there is no such unit."""
     fs, file_size = MemoryFileSystem(), 52 * UNIT_SIZE
     assert (file_size - UNIT_SIZE) % SECTOR == SECTOR - 4
@@ -289,7 +289,7 @@ def test_a_dropped_unit_that_was_wrong_is_rewritten(wrong: QueueEntry) -> None:
 
 
 @pytest.mark.parametrize("blanks", [0, 51])
-def test_of_a_place_that_a_border_of_sectors_divides_the_log_says_whether_it_is_true(blanks: int) -> None:
+def test_unit_across_sector_border_is_checked_against_log(blanks: int) -> None:
     """The borders are those of the unit's file, wherever that begins in the queue. Alone it says nothing of it."""
     fs = MemoryFileSystem()
     queue = ConsumeQueue(fs, ROOT, "orders", 3, 100 * UNIT_SIZE)
@@ -336,7 +336,7 @@ def made_again(fs: FileSystem, first: int, count: int, covered: int = 0) -> Cons
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
-def test_a_queue_that_lost_its_head_is_made_again_whatever_ends_a_recovery(chance: float) -> None:
+def test_queue_without_first_file_is_rebuilt_after_interrupted_recovery(chance: float) -> None:
     """Its later files are set aside meanwhile; left behind an empty first one they would count as its units."""
     for operation in itertools.count(1):
         disk = MemoryFileSystem()
@@ -352,7 +352,7 @@ def test_a_queue_that_lost_its_head_is_made_again_whatever_ends_a_recovery(chanc
 
 
 @pytest.mark.parametrize("kept", [0, 60, 72])
-def test_a_file_whose_maker_was_killed_before_he_synced_its_name_keeps_what_is_flushed(kept: int) -> None:
+def test_flushed_units_survive_kill_before_sync_of_file_name(kept: int) -> None:
     for operation in itertools.count(1):
         disk = MemoryFileSystem()
         if kept:
@@ -381,7 +381,7 @@ def test_the_first_offset_is_that_of_the_first_record_in_the_log(min_phy_offset:
     assert queue.min_offset == first
 
 
-def test_files_whose_records_are_all_gone_go() -> None:
+def test_queue_files_of_expired_records_are_deleted() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 55)
     assert queue.remove_expired(1900) == 0
@@ -393,7 +393,7 @@ def test_files_whose_records_are_all_gone_go() -> None:
     assert reopened(fs).max_offset == 55
 
 
-def test_a_file_that_ends_with_blanks_lives_as_long_as_its_units() -> None:
+def test_file_ending_with_blanks_expires_with_its_units() -> None:
     fs = MemoryFileSystem()
     queue = new_queue(fs)
     put(queue, 0, 19)
@@ -404,7 +404,7 @@ def test_a_file_that_ends_with_blanks_lives_as_long_as_its_units() -> None:
     assert queue.files.min_offset == 3 * FILE_SIZE
 
 
-def test_destroy() -> None:
+def test_destroy_removes_queue_and_its_directory() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 55)
     queue.destroy()
@@ -424,7 +424,7 @@ def test_a_flush_makes_all_durable() -> None:
     assert reopened(fs.crash_clone(0.0, 0)).max_offset == 55
 
 
-def test_a_power_cut_leaves_a_prefix(seed: int) -> None:
+def test_power_cut_leaves_prefix_of_units(seed: int) -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 25)
     queue.flush()
@@ -451,14 +451,14 @@ def test_extended_units_carry_the_tags_code() -> None:
     assert [again.tags_code(entry.tags_code) for entry in units(again) if entry] == [number * 7 for number in range(85)]
 
 
-def test_extended_units_go_with_their_queue() -> None:
+def test_destroyed_queue_removes_extended_units() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 55, ext_size=1024)
     queue.destroy()
     assert fs.scan(EXT_ROOT / queue.topic / str(queue.queue_id)) == []
 
 
-def test_an_extended_unit_whose_file_is_going_away_is_none() -> None:
+def test_extended_unit_in_file_being_deleted_reads_as_none() -> None:
     ext = ConsumeQueueExt(MemoryFileSystem(), EXT_ROOT, "orders", 3, 1024)
     address = ext.put(QueueExtUnit(7, 0, b""))
     [file] = ext.files.files
@@ -496,5 +496,5 @@ def test_extended_units_expire_with_their_queue() -> None:
     ]
 
 
-def test_blank_units_are_what_rocketmq_writes() -> None:
+def test_filler_units_have_bytes_of_rocketmq() -> None:
     assert encode_entry(PRE_BLANK) == bytes(8) + BLANK_UNIT_SIZE.to_bytes(4, "big") + bytes(8)

@@ -58,7 +58,7 @@ def fail_while_writing(disk: FailingDisk, store: MessageStore) -> tuple[int, lis
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
-def test_after_a_failed_sync_of_a_real_disk_nothing_is_acknowledged_and_a_restart_has_what_was(
+def test_failed_sync_of_real_disk_acknowledges_nothing_and_restart_keeps_acknowledged(
     disk: FailingDisk, flush: FlushDiskType
 ) -> None:
     config = replace(CONFIG, flush_disk_type=flush, flush_interval_commit_log_ms=10)

@@ -54,14 +54,14 @@ def test_text_that_fastjson2_refuses_is_an_error_with_its_position(text: str) ->
         fastjson.loads_edited(text)
 
 
-def test_marks_within_texts_are_no_comments() -> None:
+def test_comment_marks_in_strings_are_kept() -> None:
     value = {"http://x,}": "/* no */ // no, ]", "it's": "'", 'a"b': '\\"'}
     assert fastjson.loads_edited(json.dumps(value) + "// end") == value
     assert fastjson.loads_edited("""{'say "x"': 'it\\'s',}""") == {'say "x"': "it's"}
 
 
 @pytest.mark.parametrize("text", ["{0:32}", ",1:2", 'a "{0:1}" b', "\\", '\\"{3:4', "{0:32,1:33}\n"])
-def test_a_string_that_looks_like_a_key_stays_as_it_is(text: str) -> None:
+def test_string_that_looks_like_key_is_kept(text: str) -> None:
     assert fastjson.loads(json.dumps({text: text})) == {text: text}
 
 
@@ -77,7 +77,7 @@ def test_written_text_is_standard_json_and_is_read_back(value: Any) -> None:
     assert json.loads(text) == fastjson.loads(text) == value
 
 
-def test_it_is_written_with_tabs_as_rocketmq_writes_its_files() -> None:
+def test_json_is_indented_with_tabs() -> None:
     text = fastjson.dumps({"offsetTable": {"1": 3, "主题": 4}}).decode()
     assert text == '{\n\t"offsetTable":{\n\t\t"1":3,\n\t\t"主题":4\n\t}\n}'
 

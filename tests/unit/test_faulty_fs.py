@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem
 from gantrymq.errors import DiskFullError, SyncFailedError
-from gantrymq.fs.faulty import FaultyFileSystem
-from gantrymq.fs.memory import MemoryFileSystem
+from memory_file_system import MemoryFileSystem
 
 DIRECTORY = Path("/data")
 
@@ -59,7 +59,7 @@ def test_an_operation_that_fails_does_nothing() -> None:
 
 
 @pytest.mark.parametrize(("keeps_failing", "failures"), [(False, 1), (True, 3)])
-def test_a_fault_passes_or_stays(keeps_failing: bool, failures: int) -> None:
+def test_fault_is_transient_or_permanent(keeps_failing: bool, failures: int) -> None:
     fs = FaultyFileSystem(MemoryFileSystem(), fail_at=2, keeps_failing=keeps_failing)
     attempts: list[Callable[[], object]] = [lambda: fs.scan(DIRECTORY)] * 4
     refused = 0

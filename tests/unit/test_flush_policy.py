@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
-from gantrymq.store.log.flush_policy import FlushPolicy, Pace
+from gantrymq.store.flush_policy import FlushPolicy, Pace
 
 ASYNC = MessageStoreConfig()
 SYNC = replace(ASYNC, flush_disk_type=FlushDiskType.SYNC_FLUSH)

@@ -9,30 +9,30 @@ from unittest import mock
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.errors import DiskFullError, SyncFailedError
 from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
-from gantrymq.fs.faulty import FaultyFileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store import flush as group_commit
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.log import batch as put_batch
-from gantrymq.store.log import flush as group_commit
-from gantrymq.store.log.commit_log import CommitLog
-from gantrymq.store.log.file_allocation import AllocateMappedFileService, NoBufferError, TransientStorePool, lend_buffer
-from gantrymq.store.log.flush import (
+from gantrymq.store.flush import (
     CommitRealTimeService,
     FlushConsumeQueueService,
     FlushRealTimeService,
     FlushRequest,
     GroupCommitService,
 )
-from gantrymq.store.log.flush_policy import FlushPolicy
+from gantrymq.store.flush_policy import FlushPolicy
+from gantrymq.store.log import batch as put_batch
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.file_allocation import AllocateMappedFileService, NoBufferError, TransientStorePool, lend_buffer
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gated_file_system import GatedFileSystem
+from memory_file_system import MemoryFileSystem
 from store_cases import BARE, NOON_MS, ROOT, await_dispatch, bodies, files_of, memory_store, numbered, open_store
 
 PAGE = 4096
@@ -105,7 +105,7 @@ def test_a_full_file_is_flushed_however_few_pages_are_dirty() -> None:
     assert log.queue.flushed_where == FILE_SIZE
 
 
-def test_at_the_end_everything_is_flushed_over_all_files() -> None:
+def test_close_flushes_all_files() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     for length in (FILE_SIZE, FILE_SIZE, 5):
@@ -132,7 +132,7 @@ def test_all_waiting_producers_share_one_sync() -> None:
     assert checkpoint.page.physic_msg_timestamp_ms == NOON_MS
 
 
-def test_a_sync_waits_for_as_many_as_came_before() -> None:
+def test_group_commit_waits_for_number_of_last_requests() -> None:
     fs = GatedFileSystem()
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
@@ -155,7 +155,7 @@ def test_a_sync_waits_for_as_many_as_came_before() -> None:
     assert fs.log_syncs - before == 1
 
 
-def test_a_single_producer_waits_no_longer_than_a_sync_took() -> None:
+def test_single_producer_waits_at_most_one_sync() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
@@ -213,7 +213,7 @@ def test_a_request_over_the_end_of_a_file_is_served_in_one_step() -> None:
     assert future.result(0) is PutMessageStatus.PUT_OK
 
 
-def test_a_request_is_a_future_that_anybody_may_ask_again() -> None:
+def test_flush_request_result_can_be_read_repeatedly() -> None:
     heard: list[PutMessageStatus] = []
     request = FlushRequest(100)
     request.add_done_callback(lambda done: heard.append(done.result(0)))
@@ -226,7 +226,7 @@ def test_a_request_is_a_future_that_anybody_may_ask_again() -> None:
     assert request.done()
 
 
-def test_a_request_after_the_end_of_the_service_is_answered_at_once() -> None:
+def test_flush_request_after_close_is_answered_at_once() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
@@ -269,7 +269,7 @@ def test_an_acknowledged_put_is_on_the_disk() -> None:
         assert bodies(store) == [message.body for message in numbered(5)]
 
 
-def test_a_sync_that_takes_too_long_is_a_flush_disk_timeout_and_the_message_is_stored() -> None:
+def test_slow_sync_returns_flush_disk_timeout_and_stores_message() -> None:
     fs = GatedFileSystem()
     with open_store(fs, config=replace(SYNC, sync_flush_timeout_ms=20)) as store:
         with fs.shut():
@@ -290,7 +290,7 @@ def test_a_put_that_does_not_wait_for_the_flush_returns_at_once() -> None:
         assert fs.arrived.wait(60), "it is flushed soon all the same"
 
 
-def test_a_sync_that_fails_fails_the_put_and_no_later_one_is_taken() -> None:
+def test_failed_sync_fails_put_and_all_later_puts() -> None:
     fs = GatedFileSystem()
     with open_store(fs, config=SYNC) as store:
         store.put(Message("orders", b"x"))
@@ -305,7 +305,7 @@ def test_a_sync_that_fails_fails_the_put_and_no_later_one_is_taken() -> None:
         assert store.failures[0][0] == "GroupCommitService"
 
 
-def test_after_a_failed_sync_closing_leaves_it_to_the_next_open_to_recover() -> None:
+def test_close_after_failed_sync_keeps_abort_file() -> None:
     fs = GatedFileSystem()
     with open_store(fs, config=SYNC) as store:
         store.put(Message("orders", b"x"))
@@ -336,7 +336,7 @@ def test_a_background_flush_that_fails_ends_puts_too() -> None:
 # Through the pool
 
 
-def test_nothing_is_readable_before_it_is_committed_and_a_commit_wakes_the_flush() -> None:
+def test_uncommitted_bytes_are_unreadable_and_commit_wakes_flush() -> None:
     fs, woken = MemoryFileSystem(), []
     pool = TransientStorePool(2, FILE_SIZE)
     log = new_log(fs, pool)
@@ -383,7 +383,7 @@ def test_without_a_buffer_a_file_is_written_through_its_mapping_unless_that_is_f
     assert [file.is_buffered for file in log.queue.files] == [True, False]
 
 
-def test_a_put_without_a_buffer_fails_at_once_where_that_is_wanted() -> None:
+def test_put_without_buffer_fails_with_fast_fail() -> None:
     fs = GatedFileSystem("write_at")
     with open_store(fs, config=replace(POOLED, fast_fail_if_no_buffer_in_store_pool=True)) as store:
         with fs.shut():
@@ -407,7 +407,7 @@ def test_a_batch_without_a_buffer_stores_what_it_has_room_for(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0])
-def test_a_closed_store_with_a_pool_has_everything(fraction: float) -> None:
+def test_close_of_store_with_buffer_pool_writes_everything(fraction: float) -> None:
     fs = MemoryFileSystem()
     with open_store(fs, config=POOLED) as store:
         for message in numbered(500):
@@ -461,7 +461,7 @@ def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> No
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_one_file_is_made_ahead_with_its_space_and_an_unused_one_goes_again(warm: bool) -> None:
+def test_next_log_file_is_preallocated_and_unused_one_removed(warm: bool) -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     service = AllocateMappedFileService(log, warm=warm)

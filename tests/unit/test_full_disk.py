@@ -108,7 +108,7 @@ def full_disk_line(said: list[str]) -> None:
         pytest.param(DEFAULT_INDEX, "ASYNC_FLUSH", id="default-index-ASYNC_FLUSH", marks=pytest.mark.slow),
     ],
 )
-def test_a_disk_filled_to_the_last_byte_loses_nothing_and_goes_on_when_there_is_room(
+def test_full_disk_loses_nothing_and_puts_resume_with_space(
     request: pytest.FixtureRequest, disk: Path, index: tuple[str, ...], flush: str
 ) -> None:
     if request.node.callspec.params["disk"] == "tmpfs":
@@ -140,7 +140,7 @@ def test_a_disk_filled_to_the_last_byte_loses_nothing_and_goes_on_when_there_is_
     assert places(last) - places(again) - places(after) == set()
 
 
-def test_a_store_cannot_be_begun_on_a_full_disk_and_says_so(disk: Path) -> None:
+def test_open_on_full_disk_raises_clear_error(disk: Path) -> None:
     fill_up(disk)
     full_disk_line(run("ingest", disk / "store", *settings(LOG), stdin=lines_of(0, 1), codes=(3,))[2])
 

@@ -21,7 +21,7 @@ from store_cases import await_dispatch, open_store
 PAGE = mmap.PAGESIZE
 
 
-def test_bytes_are_the_same_with_the_hole_and_without(rng: random.Random, tmp_path: Path) -> None:
+def test_recovery_result_is_equal_with_and_without_hole(rng: random.Random, tmp_path: Path) -> None:
     size = 64 * PAGE
     with (tmp_path / "file").open("w+b") as out:
         out.truncate(size)

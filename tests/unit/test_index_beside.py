@@ -33,7 +33,7 @@ def beside(dispatcher: Any) -> Any:
     return IndexWorker(dispatcher)
 
 
-def test_the_caller_goes_on_and_the_end_waits_for_all() -> None:
+def test_index_worker_does_not_block_caller_and_end_waits_for_it() -> None:
     dispatcher = Dispatcher()
     with beside(dispatcher) as index:
         index.dispatch(1)
@@ -46,7 +46,7 @@ def test_the_caller_goes_on_and_the_end_waits_for_all() -> None:
 
 
 @pytest.mark.parametrize("bad", [1, 2])
-def test_an_error_comes_out_of_the_next_call_or_of_the_end(bad: int) -> None:
+def test_worker_error_is_raised_by_next_call_or_end(bad: int) -> None:
     dispatcher, handed_over = Dispatcher(bad), []
 
     def index_two() -> None:
@@ -74,7 +74,7 @@ def test_an_exception_of_the_caller_precedes_that_of_the_worker() -> None:
         give_up()
 
 
-def test_a_failed_sync_counts_more_than_what_the_caller_raised() -> None:
+def test_failed_sync_of_worker_precedes_exception_of_caller() -> None:
     """A recovery that goes on behind a gap would sync again, which may succeed without what the first one gave up."""
     failed = SyncFailedError(Path("index"), "broken")
     dispatcher = Dispatcher(1, failed)

@@ -22,7 +22,7 @@ INTS = st.integers(-(1 << 31), (1 << 31) - 1)
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-def test_the_header_has_the_bytes_of_the_table() -> None:
+def test_index_header_has_documented_layout() -> None:
     header = IndexHeader(0x18BCFE56800, 0x18BCFE56801, 112, 224, 2, 3)
     raw = bytes.fromhex("0000018bcfe56800 0000018bcfe56801 0000000000000070 00000000000000e0 00000002 00000003")
     assert encode_header(header) == raw
@@ -38,7 +38,7 @@ def test_a_count_of_0_or_less_is_read_as_1(count: str) -> None:
     assert decode_header(bytes(36) + bytes.fromhex(count)).index_count == 1
 
 
-def test_an_entry_has_the_bytes_of_the_table() -> None:
+def test_index_entry_has_documented_layout() -> None:
     entry = IndexEntry(key_hash=99162322, phy_offset=112, time_diff_s=-1, previous=7)
     raw = bytes.fromhex("05e918d2 0000000000000070 ffffffff 00000007")
     assert encode_entry(entry) == raw
@@ -46,13 +46,13 @@ def test_an_entry_has_the_bytes_of_the_table() -> None:
 
 
 @given(LONGS, LONGS, LONGS, LONGS, INTS, st.integers(1, (1 << 31) - 1))
-def test_every_header_is_read_back(begin_ms: int, end_ms: int, begin: int, end: int, slots: int, count: int) -> None:
+def test_index_header_round_trips(begin_ms: int, end_ms: int, begin: int, end: int, slots: int, count: int) -> None:
     header = IndexHeader(begin_ms, end_ms, begin, end, slots, count)
     assert decode_header(encode_header(header)) == header
 
 
 @given(INTS, LONGS, INTS, INTS)
-def test_every_entry_is_read_back(hashed: int, phy_offset: int, time_diff_s: int, previous: int) -> None:
+def test_index_entry_round_trips(hashed: int, phy_offset: int, time_diff_s: int, previous: int) -> None:
     entry = IndexEntry(hashed, phy_offset, time_diff_s, previous)
     assert decode_entry(encode_entry(entry), 0) == entry
 
@@ -78,7 +78,7 @@ def test_a_hash_has_31_bits(topic: str, key: str) -> None:
     assert 0 <= key_hash(topic, key) < 1 << 31
 
 
-def test_keys_of_one_hash_are_not_told_apart() -> None:
+def test_keys_with_equal_hash_are_not_distinguished() -> None:
     assert key_hash("orders", "AaAa") == key_hash("orders", "BBBB") == key_hash("orders", "AaBB")
 
 

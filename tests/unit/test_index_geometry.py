@@ -9,11 +9,11 @@ import pytest
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import AmbiguousGeometryError
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, file_size
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.geometry import find_index_geometry
 from gantrymq.store.paths import StorePaths
+from memory_file_system import MemoryFileSystem
 from store_cases import ROOT, SMALL, await_dispatch, fill, open_store
 
 SMALL_INDEX = replace(
@@ -42,7 +42,7 @@ def test_an_empty_file_of_another_length_is_ambiguous(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [1, 13, 39])
-def test_a_file_without_a_whole_header_proves_nothing(tmp_path: Path, size_bytes: int) -> None:
+def test_index_file_without_whole_header_is_no_evidence(tmp_path: Path, size_bytes: int) -> None:
     paths = empty_index_file(tmp_path, SMALL)
     (paths.index / "20261121070346782").write_bytes(bytes(size_bytes))
     assert find_index_geometry(RealFileSystem(), paths, MessageStoreConfig(), ()) == MessageStoreConfig()
@@ -80,7 +80,7 @@ def test_one_message_at_offset_0_proves_the_geometry(keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize("number", [33, 60, 111, 115, 118, 139, 188])
-def test_a_geometry_that_explains_half_of_the_entries_by_chance_is_not_taken(number: int) -> None:
+def test_geometry_matching_half_of_entries_by_chance_is_rejected(number: int) -> None:
     fs = MemoryFileSystem()
     with open_store(fs) as store:
         fill(store, 60, random.Random(number))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from faulty_file_system import FaultyFileSystem, broken_disk
 from gantrymq.errors import DiskError, DiskFullError, SyncFailedError
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.index.index_file import IndexFile
 from gantrymq.store.index.index_service import IndexService
 from gantrymq.store.log.record_batch import IndexEntries
+from memory_file_system import MemoryFileSystem
 from store_cases import ROOT, SMALL, await_dispatch, bodies, open_store
 
 PAGE = 4096
@@ -35,14 +35,14 @@ def put_on(index: IndexService, first: int) -> None:
         put(index, first, 100)
 
 
-def test_a_file_takes_all_of_its_space_where_there_is_room() -> None:
+def test_index_file_reserves_its_whole_space() -> None:
     fs = MemoryFileSystem(capacity_bytes=4 * MIB)
     index = service(fs, 50_000, 50_000)
     put(index, 1, 1)
     assert fs._used_bytes() >= 50_000 * 24
 
 
-def test_a_file_that_the_disk_has_no_room_for_takes_the_pages_it_needs_and_leaves_the_last_of_the_disk() -> None:
+def test_index_file_on_nearly_full_disk_allocates_only_used_pages() -> None:
     fs = MemoryFileSystem(capacity_bytes=2 * MIB)
     index = service(fs, 200_000, 200_000)
     put(index, 1, 100)
@@ -111,7 +111,7 @@ def test_an_old_file_that_could_not_be_written_again_is_not_left_behind(tries_ag
     )
 
 
-def test_a_failed_sync_is_told_also_where_the_new_file_cannot_be_taken_back() -> None:
+def test_failed_sync_is_raised_though_new_file_cannot_be_removed() -> None:
     fs = FaultyFileSystem(MemoryFileSystem(), error=broken_disk, keeps_failing=True)
 
     def full_file_flushed(end_ms: int) -> None:
@@ -137,7 +137,7 @@ def test_a_damaged_count_of_slots_does_not_block_a_start() -> None:
     assert again.files[0].header.hash_slot_count == 11
 
 
-def test_queues_go_on_where_the_index_has_no_room_and_it_catches_up_when_there_is() -> None:
+def test_index_without_space_delays_no_queue_and_catches_up_later() -> None:
     fs = MemoryFileSystem()
     with open_store(fs, config=SMALL) as store:
         messages = [Message("orders", b"%08d" % number, keys=[f"key-{number}"]) for number in range(600)]
@@ -170,7 +170,7 @@ class ReadMeanwhile(tuple[IndexFile, ...]):
         return super().__iter__()
 
 
-def test_a_file_that_retention_removes_while_another_begins_does_not_come_back() -> None:
+def test_index_file_removed_by_retention_stays_removed() -> None:
     fs = MemoryFileSystem()
     index = service(fs, 10, 5)
     put(index, 1, 4)

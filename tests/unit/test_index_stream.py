@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from faulty_file_system import FaultyFileSystem, broken_disk
 from gantrymq.errors import DiskError, DiskFullError
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.index import index_stream
 from gantrymq.store.index.index_service import IndexService
 from gantrymq.store.log.record_batch import IndexEntries
+from memory_file_system import MemoryFileSystem
 from store_cases import ROOT, await_dispatch, bodies, numbered, open_store
 
 PAGE = 4096
@@ -50,7 +50,7 @@ def contents(fs: FileSystem, index: IndexService) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("kind", [RealFileSystem, MemoryFileSystem])
-def test_both_have_the_same_bytes(kind: type[FileSystem], tmp_path: Path, rng: random.Random) -> None:
+def test_streamed_index_equals_mapped_index(kind: type[FileSystem], tmp_path: Path, rng: random.Random) -> None:
     for case in range(12):
         fs = kind()
         slots = rng.choice((1, 1000, 1014, 1015, rng.randrange(1, 5_000)))
@@ -85,7 +85,7 @@ def test_entries_put_after_a_flush_use_the_mapping(tmp_path: Path) -> None:
     assert both[0].query("t", "k", 10) == both[1].query("t", "k", 10)
 
 
-def test_a_disk_that_fails_is_told_and_no_thread_stays(tmp_path: Path) -> None:
+def test_failing_disk_raises_and_leaves_no_thread(tmp_path: Path) -> None:
     failures = 0
     while True:
         fs = FaultyFileSystem(MemoryFileSystem(), fail_at=failures + 1, error=broken_disk)
@@ -102,7 +102,7 @@ def test_a_disk_that_fails_is_told_and_no_thread_stays(tmp_path: Path) -> None:
     assert failures > 5  # the table, four buffers and their rest
 
 
-def test_room_that_was_promised_and_is_not_there_is_told_again_and_again() -> None:
+def test_missing_reserved_space_raises_each_time() -> None:
     """As on file systems that copy what is written: what is lost of the file does not come back."""
     fs = FaultyFileSystem(MemoryFileSystem())
     index = service(fs, ROOT / "index", 300, 2_000, streams=True)
@@ -142,7 +142,7 @@ def test_a_failed_open_leaves_no_writer_running(monkeypatch: pytest.MonkeyPatch)
         assert len(bodies(again)) == 300
 
 
-def test_a_disk_without_room_for_all_of_it_gets_what_fits() -> None:
+def test_index_on_nearly_full_disk_writes_what_fits() -> None:
     fs = MemoryFileSystem(capacity_bytes=2 << 20)
     index = service(fs, ROOT / "index", 200_000, 200_000, streams=True)
     put(index, np.arange(1, 100, dtype=np.int64))

@@ -19,12 +19,12 @@ HASHES = {
 
 
 @pytest.mark.parametrize(("text", "code"), HASHES.items())
-def test_the_hash_is_javas(text: str, code: int) -> None:
+def test_string_hash_equals_that_of_java(text: str, code: int) -> None:
     assert string_hash(text) == code
 
 
 @pytest.mark.parametrize("text", ["AaAa", "AaBB", "BBAa", "BBBB"])
-def test_strings_that_are_famous_for_one_hash_have_it(text: str) -> None:
+def test_known_colliding_strings_have_equal_hash(text: str) -> None:
     assert string_hash(text) == 2_031_744
 
 
@@ -67,7 +67,7 @@ def test_malformed_bytes_read_as_java_reads_them(raw: str, text: str) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_no_bytes_are_too_bad_to_be_read(raw: bytes) -> None:
+def test_arbitrary_bytes_decode_without_error(raw: bytes) -> None:
     text = decode_utf8(raw)
     assert decode_utf8(encode_utf8(text)) == text
 

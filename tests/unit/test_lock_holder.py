@@ -28,7 +28,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
     monkeypatch.setattr(module, name, path)
 
 
-def test_the_holder_is_found_and_keeps_its_lock(lock_file: Path) -> None:
+def test_lock_holder_is_found_without_releasing_lock(lock_file: Path) -> None:
     for _ in range(2):
         assert lock_holder(lock_file) == os.getpid()
 
@@ -49,7 +49,7 @@ def test_a_lock_on_another_disk_is_another_lock(
     assert lock_holder(lock_file) is None
 
 
-def test_where_the_mounts_do_not_say_the_device_the_inode_has_to_do(
+def test_lock_holder_without_mount_table_is_found_by_inode(
     lock_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process in a chroot sees none of the mounts that lie around it."""

@@ -13,12 +13,12 @@ import pytest
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, DiskFullError, StoreError, SyncFailedError
 from gantrymq.fs.api import File, FileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.log import mapped_file
 from gantrymq.store.log.batch import of_messages
 from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile
+from memory_file_system import MemoryFileSystem
 from store_cases import await_dispatch, bodies, odd_message, open_store
 
 SIZE = 1 << 20
@@ -40,7 +40,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], MappedF
     return lambda: MappedFile(path, 0, SIZE, partial(fs.open, path, writable=True))
 
 
-def test_bringing_in_changes_no_byte_that_was_written(make: Callable[[], MappedFile], rng: random.Random) -> None:
+def test_prefault_before_writes_of_any_size_changes_no_byte(make: Callable[[], MappedFile], rng: random.Random) -> None:
     file, expected = make(), bytearray()
     while len(expected) < SIZE:
         piece = rng.randbytes(min(rng.choice((1, 100, 5000, 70_000, 400_000)), SIZE - len(expected)))
@@ -60,7 +60,7 @@ def test_bringing_in_changes_no_byte_that_was_written(make: Callable[[], MappedF
     file.close()
 
 
-def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], MappedFile]) -> None:
+def test_prefault_runs_ahead_once(make: Callable[[], MappedFile]) -> None:
     file = make()
     file.prefault(100)
     ahead = file.prefaulted_to
@@ -102,9 +102,7 @@ def test_prefaulting_changes_no_written_byte(
         file.close()
 
 
-def test_memory_comes_far_ahead_only_where_the_writer_has_begun_and_the_file_is_open(
-    make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prefault_ahead_needs_open_file_in_use(make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_file, "_ZEROS_AHEAD", memoryview(bytes(10_000)))
     file = make()
     assert not file.array.any()
@@ -150,7 +148,7 @@ def test_a_write_that_fails_half_way_leaves_zeros(
     file.close()
 
 
-def test_if_not_even_zeros_can_be_written_the_content_is_unknown(
+def test_failed_zeroing_marks_content_as_unknown(
     make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(opened: File, position: int, length: int) -> None:
@@ -175,7 +173,7 @@ def test_a_write_buffer_prefaults_no_page_of_the_file(make: Callable[[], MappedF
     file.close()
 
 
-def test_pages_that_were_let_go_are_found_again(tmp_path: Path, rng: random.Random) -> None:
+def test_released_pages_are_read_again(tmp_path: Path, rng: random.Random) -> None:
     file = opened(RealFileSystem(), tmp_path / "0")
     array, data = file.map(), np.frombuffer(rng.randbytes(SIZE), np.uint8)
     array[:] = data
@@ -191,7 +189,7 @@ def test_pages_that_were_let_go_are_found_again(tmp_path: Path, rng: random.Rand
     assert (array == data).all()
 
 
-def test_a_batch_takes_no_more_than_it_says(tmp_path: Path, rng: random.Random) -> None:
+def test_batch_append_uses_at_most_its_computed_bytes(tmp_path: Path, rng: random.Random) -> None:
     plain = (odd_message(rng) for _ in range(10_000))
     messages = []
     for one in plain:
@@ -212,7 +210,7 @@ def test_a_batch_takes_no_more_than_it_says(tmp_path: Path, rng: random.Random) 
         assert bodies(store, "orders", 0) == [m.body for m in messages if (m.topic, m.queue_id) == ("orders", 0)]
 
 
-def test_a_file_that_cannot_be_mapped_is_not_held_for_ever() -> None:
+def test_file_that_cannot_be_mapped_is_closed() -> None:
     def fails() -> File:
         raise OSError(24, "Too many open files")
 
@@ -223,7 +221,7 @@ def test_a_file_that_cannot_be_mapped_is_not_held_for_ever() -> None:
     assert file.shutdown(0, 1), "nobody holds it"
 
 
-def test_a_file_that_another_program_cuts_is_an_error_with_the_byte_and_no_signal(tmp_path: Path) -> None:
+def test_file_truncated_by_another_program_raises_error_with_offset(tmp_path: Path) -> None:
     path, fs = tmp_path / "0", RealFileSystem()
     opened(fs, path).close()
     mapped, late = (MappedFile(path, 0, SIZE, partial(fs.open, path)) for _ in range(2))

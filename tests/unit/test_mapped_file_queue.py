@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem, broken_disk
 from gantrymq.errors import DiskError, DiskFullError, MissingFileError, WrongFileSizeError
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.log.mapped_file_queue import MappedFileQueue
+from memory_file_system import MemoryFileSystem
 
 DIRECTORY = Path("/store/log")
 SIZE = 8192
@@ -47,7 +47,7 @@ def contents(queue: MappedFileQueue) -> bytes:
     return b"".join(file.file.read_at(0, SIZE) for file in queue.files)
 
 
-def test_an_empty_queue() -> None:
+def test_empty_file_queue_has_offset_0() -> None:
     queue = new_queue(MemoryFileSystem())
     queue.load()
     assert (queue.min_offset, queue.max_offset, queue.first, queue.last) == (-1, 0, None, None)
@@ -57,7 +57,7 @@ def test_an_empty_queue() -> None:
     assert queue.truncate_dirty(0, wipe=True) == []
 
 
-def test_it_grows_file_by_file() -> None:
+def test_file_queue_grows_by_one_file() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 2 * SIZE + 100)
     assert names(fs) == [offset_name(0), offset_name(SIZE), offset_name(2 * SIZE)]
@@ -65,14 +65,14 @@ def test_it_grows_file_by_file() -> None:
     assert [file.is_full for file in queue.files] == [True, True, False]
 
 
-def test_it_begins_with_the_file_that_holds_the_first_byte() -> None:
+def test_file_queue_begins_with_file_of_first_byte() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 10, start=5 * SIZE + 77)
     assert names(fs) == [offset_name(5 * SIZE)]
     assert (queue.min_offset, queue.max_offset) == (5 * SIZE, 5 * SIZE + 10)
 
 
-def test_a_loaded_queue_takes_every_file_for_full() -> None:
+def test_loaded_files_count_as_full() -> None:
     fs = MemoryFileSystem()
     filled(fs, SIZE + 5)
     queue = new_queue(fs)
@@ -81,7 +81,7 @@ def test_a_loaded_queue_takes_every_file_for_full() -> None:
     assert {file.flushed_position for file in queue.files} == {SIZE}
 
 
-def test_find() -> None:
+def test_find_returns_file_of_offset() -> None:
     queue = filled(MemoryFileSystem(), 3 * SIZE, start=4 * SIZE)
     assert [getattr(queue.find(offset), "file_from_offset", None) for offset in (-1, 0, 4 * SIZE - 1)] == [None] * 3
     first, second, third = queue.files
@@ -92,12 +92,12 @@ def test_find() -> None:
     assert queue.find(0, first_if_missing=True) is first
 
 
-def test_roll_next_file() -> None:
+def test_roll_returns_start_of_next_file() -> None:
     queue = new_queue(MemoryFileSystem())
     assert [queue.roll_next_file(offset) for offset in (0, 1, SIZE - 1, SIZE)] == [SIZE, SIZE, SIZE, 2 * SIZE]
 
 
-def test_select_gives_what_was_written_and_nothing_else() -> None:
+def test_select_returns_only_written_bytes() -> None:
     queue = filled(MemoryFileSystem(), SIZE + 100)
     with queue.select(SIZE + 10, 90) as held:  # type: ignore[union-attr]
         assert (held.start_offset, held.size, bytes(held.array)) == (SIZE + 10, 90, b"\2" * 90)
@@ -194,7 +194,7 @@ def test_a_directory_among_the_files_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, SIZE - 1, SIZE, SIZE + 1, 2 * SIZE, 2 * SIZE + 100])
-def test_truncating_keeps_what_is_in_front(keep: int) -> None:
+def test_truncation_keeps_earlier_bytes(keep: int) -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 2 * SIZE + 100)
     whole = contents(queue)
@@ -207,7 +207,7 @@ def test_truncating_keeps_what_is_in_front(keep: int) -> None:
     assert [file.path.name for file in queue.files] == names(fs)
 
 
-def test_a_cut_tail_stays_cut_after_a_power_cut(seed: int) -> None:
+def test_truncation_survives_power_cut(seed: int) -> None:
     """The wiped tail is durable before anything new stands in front of it: else old records join on to new ones."""
     fs = MemoryFileSystem()
     queue = filled(fs, SIZE)
@@ -251,7 +251,7 @@ def test_a_wiped_and_removed_file_needs_no_sync() -> None:
     assert queue.last_for_append(3 * SIZE).file_from_offset == 3 * SIZE
 
 
-def test_without_wiping_the_bytes_stay() -> None:
+def test_truncation_without_wipe_keeps_bytes() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, SIZE + 10)
     queue.truncate_dirty(SIZE + 5, wipe=False)
@@ -272,7 +272,7 @@ def test_files_are_removed_newest_first(seed: int) -> None:
         new_queue(before.crash_clone(0.5, seed + shift)).load()
 
 
-def test_old_files_go_but_never_the_last() -> None:
+def test_expired_files_are_removed_except_last() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 3 * SIZE)
     assert queue.remove_before(0) == []
@@ -283,7 +283,7 @@ def test_old_files_go_but_never_the_last() -> None:
     assert queue.remove_before(1) == []
 
 
-def test_a_file_stays_until_something_behind_it_is_durable(seed: int) -> None:
+def test_file_is_kept_until_later_file_is_durable(seed: int) -> None:
     """Else a power cut leaves nothing of a log that is thousands of files on: it began at 0 again."""
     fs = MemoryFileSystem()
     queue = filled(fs, SIZE + 100)
@@ -296,7 +296,7 @@ def test_a_file_stays_until_something_behind_it_is_durable(seed: int) -> None:
     assert durable(fs, seed).min_offset == SIZE
 
 
-def test_a_file_may_go_in_front_of_an_empty_one(seed: int) -> None:
+def test_file_before_empty_file_may_be_removed(seed: int) -> None:
     """On a full disk nothing will be put into the last one, and yet there must be room some day."""
     fs = MemoryFileSystem()
     queue = filled(fs, SIZE)
@@ -307,7 +307,7 @@ def test_a_file_may_go_in_front_of_an_empty_one(seed: int) -> None:
     assert durable(fs, seed).min_offset == SIZE
 
 
-def test_destroy_takes_everything() -> None:
+def test_destroy_removes_all_files() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 2 * SIZE)
     assert len(queue.destroy()) == 2
@@ -318,7 +318,7 @@ def test_destroy_takes_everything() -> None:
 # Flushing
 
 
-def test_a_flush_goes_file_by_file() -> None:
+def test_flush_proceeds_file_by_file() -> None:
     queue = filled(MemoryFileSystem(), 2 * SIZE + 100)
     assert not queue.flush()
     assert queue.flushed_where == SIZE
@@ -329,7 +329,7 @@ def test_a_flush_goes_file_by_file() -> None:
     assert queue.flush()
 
 
-def test_a_flush_of_all() -> None:
+def test_flush_all_covers_every_file() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 3 * SIZE + 1)
     queue.flush_all()
@@ -339,7 +339,7 @@ def test_a_flush_of_all() -> None:
     assert contents(left) == contents(queue)
 
 
-def test_a_flush_that_wants_pages_waits_for_them() -> None:
+def test_flush_with_minimum_pages_waits_for_them() -> None:
     queue = filled(MemoryFileSystem(), 4095)
     assert queue.flush(1)
     assert queue.flushed_where == 0
@@ -372,7 +372,7 @@ def test_without_reserved_space_a_file_costs_nothing_yet() -> None:
 # The file that is made ahead
 
 
-def test_the_next_file_is_made_once_ahead_and_taken() -> None:
+def test_next_file_is_prepared_once_and_used() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 10)
     assert queue.prepare_next(warm=False)
@@ -396,7 +396,7 @@ def test_an_unused_prepared_file_is_removed() -> None:
     assert queue.last_for_append().file_from_offset == SIZE
 
 
-def test_a_file_in_use_is_never_taken_for_one_made_ahead() -> None:
+def test_file_in_use_is_not_mistaken_for_prepared_one() -> None:
     """The allocator looks just when a writer has taken the file that was made ahead, but not yet listed it."""
     fs = MemoryFileSystem()
     allocators: list[threading.Thread] = []
@@ -438,7 +438,7 @@ def test_the_end_of_the_data_of_a_file_is_behind_its_last_byte_that_is_not_zero(
 
 
 @pytest.mark.parametrize("way", ["one", "several"])
-def test_where_a_file_cannot_be_removed_none_behind_it_goes(way: str) -> None:
+def test_failed_removal_keeps_all_later_files(way: str) -> None:
     disk = MemoryFileSystem()
     filled(disk, 3 * SIZE + 100)
     faulty = FaultyFileSystem(disk, error=broken_disk)
@@ -497,7 +497,7 @@ def test_a_removal_of_files_set_aside_that_fails_leaves_no_gap(failing: int) -> 
     assert (queue.max_offset, len(queue.files)) == (10, 1)
 
 
-def test_a_queue_that_is_destroyed_takes_what_was_set_aside_with_it() -> None:
+def test_destroy_removes_files_set_aside() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 3 * SIZE)
     queue.truncate_dirty(10, wipe=False, sets_aside=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gantrymq.errors import DiskFullError, StoreLockedError
-from gantrymq.fs.memory import PAGE_SIZE, MemoryFile, MemoryFileSystem
+from memory_file_system import PAGE_SIZE, MemoryFile, MemoryFileSystem
 
 DIRECTORY = Path("/data")
 PATH = DIRECTORY / "file"
@@ -34,7 +34,7 @@ def test_a_read_returns_the_written_bytes() -> None:
     assert file.size() == 8 * PAGE_SIZE + 4
 
 
-def test_a_mapping_is_the_file() -> None:
+def test_mapping_shares_bytes_with_file() -> None:
     fs = MemoryFileSystem()
     file = new_file(fs)
     array = file.map()
@@ -46,7 +46,7 @@ def test_a_mapping_is_the_file() -> None:
         fs.open(PATH).map()[0] = 1
 
 
-def test_without_a_sync_nothing_is_certain() -> None:
+def test_power_cut_may_drop_unsynced_bytes() -> None:
     fs = MemoryFileSystem()
     file = new_file(fs)
     assert after(fs) == b"no file"
@@ -59,7 +59,7 @@ def test_without_a_sync_nothing_is_certain() -> None:
     assert after(fs)[:5] == b"later"
 
 
-def test_a_kill_loses_nothing() -> None:
+def test_kill_keeps_unsynced_bytes() -> None:
     fs = MemoryFileSystem()
     file = new_file(fs)
     file.map()[:] = 7
@@ -95,7 +95,7 @@ def test_a_power_cut_tears_between_units(seed: int) -> None:
         assert after(fs, 0.5, seed, unit_bytes=unit_bytes) == left.tobytes()
 
 
-def test_names_are_lost_from_some_change_on(seed: int) -> None:
+def test_power_cut_drops_suffix_of_name_changes(seed: int) -> None:
     fs = MemoryFileSystem()
     fs.make_directory(DIRECTORY)
     for number in range(5):
@@ -137,7 +137,7 @@ def test_a_rename_is_one_step(seed: int) -> None:
     assert [entry.name for entry in fs.scan(DIRECTORY)] == ["file"]
 
 
-def test_a_removed_file_comes_back_unless_its_directory_was_synced() -> None:
+def test_removed_file_returns_after_power_cut_without_directory_sync() -> None:
     fs = MemoryFileSystem()
     new_file(fs).sync()
     fs.sync_directory(DIRECTORY)
@@ -148,7 +148,7 @@ def test_a_removed_file_comes_back_unless_its_directory_was_synced() -> None:
     assert after(fs) == b"no file"
 
 
-def test_a_full_disk_says_so_and_changes_nothing() -> None:
+def test_full_disk_raises_and_changes_nothing() -> None:
     fs = MemoryFileSystem(capacity_bytes=10 * PAGE_SIZE)
     file = new_file(fs)
     assert fs.used_ratio(PATH) == 0.8
@@ -178,14 +178,14 @@ def test_a_mapped_write_without_space_is_found() -> None:
         file.sync()
 
 
-def test_zeros_are_zeros() -> None:
+def test_zeroed_range_reads_as_zeros() -> None:
     file = new_file(MemoryFileSystem())
     file.map()[:] = 7
     file.zero(5, 3 * PAGE_SIZE)
     assert file.read_at(0, 8 * PAGE_SIZE) == b"\7" * 5 + bytes(3 * PAGE_SIZE) + b"\7" * (5 * PAGE_SIZE - 5)
 
 
-def test_directories() -> None:
+def test_directories_are_created_and_listed() -> None:
     fs = MemoryFileSystem()
     with pytest.raises(FileNotFoundError):
         fs.open(PATH, create=True)
@@ -201,7 +201,7 @@ def test_directories() -> None:
     assert fs.scan(DIRECTORY / "nowhere") == []
 
 
-def test_a_lock_is_held_by_one() -> None:
+def test_lock_has_one_holder() -> None:
     fs = MemoryFileSystem()
     fs.make_directory(DIRECTORY)
     held = fs.lock(PATH, b"lock")
@@ -235,7 +235,7 @@ def test_a_later_sync_does_not_save_pages_that_a_failed_sync_dropped() -> None:
     assert after(fs, 0.0)[:PAGE_SIZE] == bytes([5]) * PAGE_SIZE, "also where the very same bytes are written"
 
 
-def test_a_kill_between_a_name_and_its_removal() -> None:
+def test_kill_after_removal_keeps_file_removed() -> None:
     fs = MemoryFileSystem()
     new_file(fs)
     fs.open(DIRECTORY / "gone", create=True)

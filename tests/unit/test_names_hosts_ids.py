@@ -31,7 +31,7 @@ def test_a_file_is_named_after_its_first_offset_in_20_digits(offset: int, name: 
 
 
 @pytest.mark.parametrize("name", ["", "0", "0" * 19, "0" * 21, "0" * 19 + "x", "-" + "0" * 19, "²" * 20, "٣" * 20])
-def test_another_name_is_no_offset(name: str) -> None:
+def test_other_file_name_is_not_an_offset(name: str) -> None:
     assert parse_offset_name(name) is None
 
 
@@ -92,7 +92,7 @@ def test_an_invalid_address_raises_value_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("port", ["65536", "4294967296"])
-def test_a_port_that_cannot_be_is_a_value_error(port: str) -> None:
+def test_impossible_port_raises_value_error(port: str) -> None:
     with pytest.raises(ValueError, match="port"):
         Host.parse(f"10.1.2.3:{port}")
 

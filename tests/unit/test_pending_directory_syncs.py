@@ -4,15 +4,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem
 from gantrymq.errors import SyncFailedError
-from gantrymq.fs.faulty import FaultyFileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import PendingDirectorySyncs
 from gated_file_system import GatedFileSystem
+from memory_file_system import MemoryFileSystem
 from store_cases import ROOT, await_dispatch, open_store
 
 PATHS = StorePaths(ROOT)
@@ -48,7 +48,7 @@ def test_names_whose_sync_failed_stay_pending() -> None:
     assert synced(fs)[3:] == SYNCED
 
 
-def test_a_name_that_comes_meanwhile_is_pending() -> None:
+def test_name_added_during_flush_stays_pending() -> None:
     def come(number: int) -> None:
         if number == len(SYNCED):
             names.add(QUEUES[0])

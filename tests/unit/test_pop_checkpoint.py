@@ -46,7 +46,7 @@ JAVAS = [
 
 
 @pytest.mark.parametrize(("tag", "text", "record"), JAVAS)
-def test_the_records_of_the_real_classes(tag: str, text: str, record: PopCheckpoint | PopAck) -> None:
+def test_pop_records_equal_those_of_java(tag: str, text: str, record: PopCheckpoint | PopAck) -> None:
     assert decode_pop_record(tag, text.encode()) == record
     if isinstance(record, PopCheckpoint):
         assert encode_pop_checkpoint(record).decode() == text
@@ -54,7 +54,7 @@ def test_the_records_of_the_real_classes(tag: str, text: str, record: PopCheckpo
         assert (record.tag, encode_pop_ack(record).decode()) == (tag, text)
 
 
-def test_a_batch_of_rocketmqs_merge_buffer() -> None:
+def test_batch_acknowledgement_of_rocketmq_is_read() -> None:
     body = b'{"ao":0,"aol":[7,12],"bn":"broker-a","c":"group","pt":1764111111111,"q":2,"so":7,"t":"T"}'
     assert decode_pop_record("bAck", body) == PopAck(KEY._replace(topic="T"), (7, 12), is_batch=True)
 
@@ -65,7 +65,7 @@ def test_an_acknowledgement_with_long_names() -> None:
     assert decode_pop_record("ack", body) == PopAck(KEY, (8,))
 
 
-def test_the_messages_of_a_checkpoint() -> None:
+def test_checkpoint_lists_its_messages() -> None:
     assert [POINT.bit_of(one) for one in (6, 7, 8, 9, 12, 13)] == [None, 0, 1, None, 2, None]
     assert POINT.open_offsets() == [7]
     old = decode_pop_checkpoint(b'{"t":"T","c":"g","so":7,"n":2,"bm":1,"pt":1764111111111,"it":60000}')
@@ -75,7 +75,7 @@ def test_the_messages_of_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("tag", ["", "TagA", "CK"])
-def test_another_tag_is_neither(tag: str) -> None:
+def test_record_with_other_tag_is_ignored(tag: str) -> None:
     assert decode_pop_record(tag, JAVAS[0][1].encode()) is None
 
 
@@ -97,7 +97,7 @@ def test_lenient_forms_of_fastjson_are_read() -> None:
 
 
 @pytest.mark.parametrize(("text", "times"), [("3", 3), ("17", 17), ("x", 127), ("-1", 127), ("99999", 127), ("", 127)])
-def test_how_often_it_was_put_again(text: str, times: int) -> None:
+def test_checkpoint_keeps_its_retry_count(text: str, times: int) -> None:
     body = json.dumps({"t": "T", "c": "g", "rp": text}).encode()
     assert decode_pop_checkpoint(body).re_puts == times
 
@@ -113,6 +113,6 @@ def test_how_often_it_was_put_again(text: str, times: int) -> None:
         b'{"t":"T","c":"g","pt":1,"it":-2}', b'{"t":"T","c":"g","q":-1}', b'{"t":"T","c":"g","so":1e30}',
     ],
 )  # fmt: skip
-def test_a_body_that_is_none_is_refused(body: bytes) -> None:
+def test_malformed_body_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_pop_record("ck", body)

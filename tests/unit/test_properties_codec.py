@@ -60,7 +60,7 @@ def test_malformed_text_reads_as_java_reads_it() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_are_too_bad_to_be_read(raw: bytes) -> None:
+def test_arbitrary_bytes_decode_without_error(raw: bytes) -> None:
     for name, value in decode_properties(raw).items():
         assert name
         assert value

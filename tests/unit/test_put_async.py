@@ -9,10 +9,10 @@ import pytest
 
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.errors import StoreClosedError, SyncFailedError
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gated_file_system import GatedFileSystem
+from memory_file_system import MemoryFileSystem
 from store_cases import BARE, await_dispatch, bodies, numbered, open_store
 
 SYNC = replace(BARE, flush_disk_type=FlushDiskType.SYNC_FLUSH)
@@ -23,7 +23,7 @@ async def arrived(fs: GatedFileSystem) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_all_of_one_turn_share_one_sync_and_are_on_the_disk() -> None:
+def test_puts_of_one_loop_turn_share_one_sync() -> None:
     fs = MemoryFileSystem()
 
     async def put_all() -> None:
@@ -61,7 +61,7 @@ def test_the_event_loop_runs_while_the_disk_is_busy_and_no_put_is_acknowledged_e
         asyncio.run(put_during_a_sync())
 
 
-def test_a_sync_that_takes_too_long_is_a_flush_disk_timeout_and_the_message_is_stored() -> None:
+def test_slow_sync_returns_flush_disk_timeout_and_stores_message() -> None:
     fs = GatedFileSystem()
 
     async def put_both() -> None:
@@ -122,7 +122,7 @@ def test_an_event_loop_that_ends_before_the_sync_affects_no_other_put() -> None:
             asyncio.run(leave())
         assert store.put(Message("orders", b"after it")).status is PutMessageStatus.PUT_OK
         gc.collect()
-        assert not store._loop_flushes, "a loop that is gone is not kept"
+        assert not store._durability._loop_flushes, "a loop that is gone is not kept"
         assert not store.failures
 
 
@@ -138,7 +138,7 @@ def test_without_sync_flush_no_put_waits() -> None:
         asyncio.run(put_both())
 
 
-def test_a_message_that_is_not_stored_waits_for_nothing() -> None:
+def test_refused_put_does_not_wait() -> None:
     async def put_bad() -> None:
         assert (await store.put_async(Message("", b"x"))).status is PutMessageStatus.MESSAGE_ILLEGAL
         assert (await store.put_batch_async([Message("", b"x")])).rejected == {0: PutMessageStatus.MESSAGE_ILLEGAL}

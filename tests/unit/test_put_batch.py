@@ -16,7 +16,6 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskError
-from gantrymq.fs.memory import MemoryFile, MemoryFileSystem
 from gantrymq.model.message import PROPERTY_CRC32, Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.log import append
@@ -24,6 +23,7 @@ from gantrymq.store.log import batch as put_batch
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.verify import verify_store
 from gated_file_system import GatedFileSystem
+from memory_file_system import MemoryFile, MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, bodies, killed, odd_message, open_store
 
 CONFIG = replace(SMALL, mapped_file_size_commit_log=65_536, message_index_enable=False)
@@ -80,7 +80,7 @@ def one_by_one(messages: list[Message]) -> Callable[[MessageStore], Places]:
 
 @pytest.mark.parametrize("room_bytes", [append._ROOM_BYTES, 4096], ids=["in place", "apart"])
 @pytest.mark.parametrize("has_crc", [False, True], ids=["plain", "property CRC"])
-def test_lists_and_tables_make_the_log_that_single_puts_make(
+def test_batch_of_list_or_table_writes_log_of_single_puts(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, has_crc: bool, room_bytes: int
 ) -> None:
     monkeypatch.setattr(append, "_ROOM_BYTES", room_bytes)
@@ -104,7 +104,7 @@ def test_lists_and_tables_make_the_log_that_single_puts_make(
     assert stored(tmp_path / "columns", config, in_batches(lists)) == expected
 
 
-def test_few_messages_go_without_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_batch_is_put_message_by_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     columns = put_batch.of_messages
     monkeypatch.setattr(
@@ -262,7 +262,7 @@ def as_kind(data: pa.Array, kind: pa.DataType) -> pa.Array:
     return data.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else data.cast(kind)
 
 
-def test_a_null_of_a_dictionary_is_one() -> None:
+def test_null_in_dictionary_column_reads_as_null() -> None:
     body = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([b"x", None]))
     with open_store(MemoryFileSystem(), config=CONFIG) as store:
         result = store.put_batch(pa.table({"topic": ["orders"] * 2, "body": body}))
@@ -284,16 +284,16 @@ def test_the_crc_property_is_the_stores_to_make_in_columns_too(tmp_path: Path, m
     assert stored(tmp_path / "table", CONFIG, in_batches([table_of(messages)])) == expected
 
 
-def test_a_store_that_takes_nothing_rejects_every_message() -> None:
+def test_batch_at_refusing_store_rejects_every_message() -> None:
     with open_store(GatedFileSystem(), config=CONFIG) as store:
-        store._flush_failed = True
+        store._state.has_failed_sync = True
         result = store.put_batch([Message("orders", b"x")] * 2)
         assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         assert result.rejected == dict.fromkeys((0, 1), PutMessageStatus.SERVICE_NOT_AVAILABLE)
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_a_batch_that_fails_half_way_leaves_no_message(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_failing_midway_leaves_no_message(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_at = MemoryFile.write_at
 
     def half(file: MemoryFile, position: int, data: memoryview) -> None:

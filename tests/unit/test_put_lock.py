@@ -8,7 +8,7 @@ import pytest
 from gantrymq.store.log.append import PutLock
 
 
-def test_one_thread_at_a_time() -> None:
+def test_put_lock_has_one_holder() -> None:
     lock, inside, most, done = PutLock(), 0, 0, 0
 
     def work() -> None:
@@ -31,7 +31,7 @@ def test_one_thread_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("held_s", [0.002, 0.1])
-def test_a_waiter_gets_it_when_it_is_free(held_s: float) -> None:
+def test_put_lock_wakes_waiter(held_s: float) -> None:
     """Also one that has waited for longer than it looks again by itself."""
     lock, got = PutLock(), threading.Event()
 
@@ -47,7 +47,7 @@ def test_a_waiter_gets_it_when_it_is_free(held_s: float) -> None:
     thread.join()
 
 
-def test_an_error_gives_it_back() -> None:
+def test_exception_releases_put_lock() -> None:
     lock = PutLock()
     with pytest.raises(KeyError), lock:
         raise KeyError

@@ -28,7 +28,7 @@ LEVELS_MS = MessageStoreConfig().delay_levels_ms
 # Plain units
 
 
-def test_a_unit_has_the_bytes_of_the_table() -> None:
+def test_unit_has_documented_layout() -> None:
     raw = bytes.fromhex("0000000000001000 00000070 ffffffffffffffff")
     assert encode_entry(QueueEntry(0x1000, 112, -1)) == raw
     assert decode_entry(raw) == QueueEntry(0x1000, 112, -1)
@@ -40,7 +40,7 @@ def test_the_unit_before_a_queue_begins_has_the_greatest_size() -> None:
 
 
 @given(LONGS, st.integers(-(1 << 31), (1 << 31) - 1), LONGS)
-def test_every_unit_is_read_back(phy_offset: int, size: int, code: int) -> None:
+def test_unit_round_trips(phy_offset: int, size: int, code: int) -> None:
     entry = QueueEntry(phy_offset, size, code)
     raw = encode_entry(entry)
     assert len(raw) == UNIT_SIZE
@@ -99,7 +99,7 @@ def test_a_level_may_have_any_number_of_digits(levels_ms: tuple[int, ...], delay
 # Extended units
 
 
-def test_an_extended_unit_has_the_bytes_of_the_table() -> None:
+def test_extended_unit_has_documented_layout() -> None:
     unit = QueueExtUnit(tags_code=-2, store_time_ms=0x18BCFE56800, bit_map=b"\xaa\x55")
     raw = bytes.fromhex("0016 fffffffffffffffe 0000018bcfe56800 0002 aa55")
     assert encode_unit(unit) == raw

@@ -15,7 +15,7 @@ def mended(offsets: list[int], expected: int | None, phy_offset: int = FAR, apar
 
 
 @pytest.mark.parametrize("expected", [5, None])
-def test_offsets_that_rise_by_one_stand(expected: int | None) -> None:
+def test_consecutive_offsets_are_kept(expected: int | None) -> None:
     assert mended([5, 6, 7, 8], expected) == [5, 6, 7, 8]
 
 
@@ -26,29 +26,29 @@ def test_one_record_that_the_next_one_contradicts_is_wrong(wrong: int) -> None:
 
 
 @pytest.mark.parametrize("other", [0, 500, 1 << 50])
-def test_a_record_of_another_queue_takes_no_slot_that_one_of_the_next_says(other: int) -> None:
+def test_record_of_other_queue_does_not_take_slot_of_next_record(other: int) -> None:
     assert mended([5, 6, other, 7, 8], 5) == [5, 6, 6, 7, 8]
     assert mended([other, 5, 6], 5) == [4, 5, 6]
     assert mended([5, 6, other, 7], 5) == [5, 6, 6, 7]
 
 
-def test_a_record_that_lies_behind_the_next_ones_makes_them_of_no_other_queue() -> None:
+def test_record_with_lower_offset_does_not_displace_next_records() -> None:
     assert mended([3, 5, 6, 4, 7], 3) == [3, 5, 6, 4, 7]
     assert mended([3, 5, 4], 3) == [3, 5, 4]
 
 
-def test_nor_do_several_in_turn() -> None:
+def test_several_records_of_other_queue_take_no_slot() -> None:
     assert mended([5, 500, 501, 6, 7], 5) == [5, 5, 5, 6, 7]
     assert mended([0, 500, 1, 2], 0) == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize("wrong", [1 << 40, -1])
-def test_a_wild_last_record_is_not_believed(wrong: int) -> None:
+def test_implausible_offset_of_last_record_is_replaced(wrong: int) -> None:
     assert mended([5, 6, wrong], 5) == [5, 6, 7]
     assert mended([wrong], 5) == [5]
 
 
-def test_a_step_that_the_next_record_confirms_stands() -> None:
+def test_gap_confirmed_by_next_record_is_kept() -> None:
     assert mended([5, 6, 50_000, 50_001], 5) == [5, 6, 50_000, 50_001]
 
 
@@ -67,17 +67,17 @@ def test_no_offset_is_larger_than_the_records_that_fit_in_front() -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 9])
-def test_the_first_of_a_queue_stands_where_the_next_ones_may_be_lost(lost: int) -> None:
+def test_first_offset_of_queue_is_kept_if_earlier_messages_may_be_lost(lost: int) -> None:
     assert mended([0, lost + 1, lost + 2, lost + 3], None, apart=1000) == [0, lost + 1, lost + 2, lost + 3]
 
 
 @pytest.mark.parametrize("lost", [10, 1 << 30])
-def test_the_first_of_a_queue_is_wrong_where_so_many_would_not_have_fitted(lost: int) -> None:
+def test_first_offset_of_queue_is_replaced_if_earlier_messages_would_not_fit(lost: int) -> None:
     assert mended([0, lost + 1, lost + 2, lost + 3], None, apart=1000)[0] == lost
 
 
 @pytest.mark.parametrize("wrong", [11, 1, 1 << 40, -1])
-def test_no_record_stands_in_front_of_offset_0(wrong: int) -> None:
+def test_repaired_offset_is_never_negative(wrong: int) -> None:
     """A record of another place can lie in front of a queue's first one; that one says 0, and the next one 1."""
     believed = mended([wrong, 0, 1, 2], None)
     assert believed[1:] == [0, 1, 2]

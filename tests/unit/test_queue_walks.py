@@ -78,7 +78,7 @@ def test_a_reader_lists_each_queue_once_or_twice(
         assert queue_scans(store, scans) == {count}
 
 
-def test_several_checks_share_one_walk_that_goes_as_far_as_they_ask(store: Path, scans: Counter[Path]) -> None:
+def test_checks_share_one_directory_walk(store: Path, scans: Counter[Path]) -> None:
     queues = QueueListing(RealFileSystem(), store / "consumequeue")
     first = [queue.name for queue in islice(queues, 5)]
     assert sum(count for path, count in scans.items() if path.parent.name == "orders") == 5
@@ -87,7 +87,7 @@ def test_several_checks_share_one_walk_that_goes_as_far_as_they_ask(store: Path,
     assert queue_scans(store, scans) == {1}
 
 
-def test_a_look_at_records_all_over_the_log_holds_one_file_open(store: Path) -> None:
+def test_reading_records_across_log_keeps_one_file_open(store: Path) -> None:
     with open_reader(store) as reader:
         places = sorted(
             (entry.phy_offset, entry.size_bytes)

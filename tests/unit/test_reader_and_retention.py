@@ -6,7 +6,7 @@ import pytest
 
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store import reader
-from gantrymq.store.opening import StoreParts, load_parts
+from gantrymq.store.opening import LoadedStore, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.export_plan import ExportSelection, plan_export
 from gantrymq.tools.read.intact_records import IntactRecords
@@ -24,7 +24,7 @@ def first_file(directory: Path) -> Path:
     return min(directory.iterdir())
 
 
-def test_messages_of_a_file_that_went_are_gone_and_the_others_are_there(path: Path) -> None:
+def test_reader_loses_only_messages_of_deleted_file(path: Path) -> None:
     with open_reader(path) as opened:
         first_file(path / "commitlog").unlink()
         assert opened.message_at(0) is None
@@ -33,26 +33,26 @@ def test_messages_of_a_file_that_went_are_gone_and_the_others_are_there(path: Pa
         assert opened.get("orders", 0, 0).messages[0].queue_offset == opened.offset_at("orders", 0, 0) == there[0] > 0
 
 
-def test_units_of_a_file_that_went_are_gone(path: Path) -> None:
+def test_reader_skips_units_of_deleted_file(path: Path) -> None:
     with open_reader(path) as opened:
         first_file(path / "consumequeue/orders/0").unlink()
         assert opened.get("orders", 0, 0).messages == []
         assert opened.get("orders", 0, 20).messages[0].queue_offset == 20
 
 
-def test_a_file_that_goes_while_the_reader_opens(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_opens_while_file_is_deleted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had been listed, and was gone when the reader came to read it: the reader looks once more."""
     times = 0
 
-    def and_then_it_goes(*arguments: object) -> StoreParts:
+    def and_then_it_goes(*arguments: object) -> LoadedStore:
         nonlocal times
         times += 1
-        parts = load_parts(*arguments)  # type: ignore[arg-type]
+        loaded = load_parts(*arguments)  # type: ignore[arg-type]
         if times == 1:
             for file in sorted((path / "commitlog").iterdir())[:-1]:
                 file.unlink()
 
-        return parts
+        return loaded
 
     StorePaths(path).checkpoint.unlink()
     StorePaths(path).abort.touch()
@@ -63,9 +63,9 @@ def test_a_file_that_goes_while_the_reader_opens(path: Path, monkeypatch: pytest
     assert times == 2
 
 
-def test_an_export_passes_over_what_goes_in_front_of_it(path: Path) -> None:
+def test_export_skips_files_deleted_by_retention(path: Path) -> None:
     plan = plan_export(RealFileSystem(), StorePaths(path), BARE, (), ExportSelection(), decompress=True)
     plan.files[0].path.unlink()
     records = IntactRecords(RealFileSystem(), plan.files)
     assert 0 < sum(batch.count for batch in records) < 400
-    assert [one for one in records.found.lost() if one.start < plan.files[1].base] == []
+    assert [one for one in records.contents.lost() if one.start < plan.files[1].base] == []

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem, broken_disk
 from gantrymq.errors import DiskError, StoreError, StorePermissionError
 from gantrymq.format.checkpoint import Checkpoint
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.swap_journal import FileSwap, ReadySwap
+from memory_file_system import MemoryFileSystem
 from store_cases import ROOT, files_of
 
 WORK = ROOT / "rebuild.tmp"
@@ -58,7 +58,7 @@ def test_the_mark_decides_which_files_are_moved() -> None:
     assert sorted(moved) == [ROOT / "checkpoint", QUEUE / NEW.name]
 
 
-def test_a_swap_that_came_to_lie_on_two_disks_is_refused_whole() -> None:
+def test_swap_across_two_disks_is_refused_whole() -> None:
     class Apart(MemoryFileSystem):
         def can_rename(self, source: Path, target: Path) -> bool:
             return target != ROOT / "index"
@@ -86,7 +86,7 @@ def test_a_mark_with_a_wrong_bit_moves_all_or_nothing() -> None:
         assert finished(one) in (unmoved(fs), moved)
 
 
-def test_an_end_of_the_log_that_cannot_be_read_for_a_moment_takes_no_swap_back() -> None:
+def test_transient_read_error_at_log_end_does_not_undo_swap() -> None:
     fs = MemoryFileSystem()
     write(fs, OLD, b"old")
     write(fs, NEW, b"new")
@@ -108,7 +108,7 @@ def test_an_end_of_the_log_that_cannot_be_read_for_a_moment_takes_no_swap_back()
         assert finished(disk) == moved
 
 
-def test_an_error_that_passes_while_the_mark_is_set_takes_no_swap_back() -> None:
+def test_transient_error_while_setting_mark_does_not_undo_swap() -> None:
     fs = MemoryFileSystem()
     write(fs, OLD, b"old")
     write(fs, NEW, b"new")
@@ -126,7 +126,7 @@ def test_an_error_that_passes_while_the_mark_is_set_takes_no_swap_back() -> None
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"[]", b"null", b"7", b'{"logEnd":1}', b"\xff", b"[" * 100_000])
-def test_an_invalid_mark_moves_nothing(raw: bytes) -> None:
+def test_invalid_swap_mark_moves_no_file(raw: bytes) -> None:
     fs = marked()
     write(fs, MARK, raw)
     assert finished(fs) == unmoved(marked())
@@ -144,7 +144,7 @@ def test_an_invalid_mark_moves_nothing(raw: bytes) -> None:
         (WORK / "../commitlog", ROOT / "index"),
     ],
 )
-def test_nothing_comes_from_elsewhere_or_goes_there(source: Path, target: Path) -> None:
+def test_swap_mark_with_path_outside_store_moves_nothing(source: Path, target: Path) -> None:
     assert finished(marked(source, target)) == unmoved(marked())
 
 

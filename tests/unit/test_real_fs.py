@@ -24,9 +24,9 @@ from gantrymq.errors import (
     SyncFailedError,
 )
 from gantrymq.fs import descriptors
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.fs.real import RealFileSystem
+from memory_file_system import MemoryFileSystem
 
 FULL = Path("/dev/full")
 NOBODY = 65534
@@ -194,7 +194,7 @@ def test_a_view_is_what_is_read_also_of_a_file_that_was_cut(fs: RealFileSystem, 
     assert kept.tobytes() == (bytes(range(256)) * 100)[4096:4196]
 
 
-def test_a_view_of_what_is_not_in_memory_any_more(fs: RealFileSystem, tmp_path: Path, rng: random.Random) -> None:
+def test_view_of_evicted_pages_reads_file(fs: RealFileSystem, tmp_path: Path, rng: random.Random) -> None:
     path, data = tmp_path / "file", rng.randbytes(1 << 20)
     path.write_bytes(data)
     file = fs.open(path, writable=True)
@@ -208,12 +208,12 @@ def test_a_view_of_what_is_not_in_memory_any_more(fs: RealFileSystem, tmp_path: 
     file.close()
 
 
-def test_a_view_of_an_empty_file(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_view_of_empty_file_is_empty(fs: RealFileSystem, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert fs.open(tmp_path / "file").view(0, 10).tobytes() == b""
 
 
-def test_zeroing_keeps_the_size_and_the_neighbours(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_zeroing_keeps_size_and_adjacent_bytes(fs: RealFileSystem, tmp_path: Path) -> None:
     file = fs.open(tmp_path / "file", writable=True, create=True)
     file.write_at(0, b"\7" * 20_000)
     file.zero(5, 12_000)
@@ -243,12 +243,12 @@ def test_data_is_found_behind_a_hole_and_none_is_passed_over(system: str, tmp_pa
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
-def test_a_full_disk_has_a_name(fs: RealFileSystem) -> None:
+def test_full_disk_raises_disk_full_error(fs: RealFileSystem) -> None:
     with pytest.raises(DiskFullError, match="no room on the disk for 4 more bytes"):
         fs.open(FULL, writable=True).write_at(0, b"text")
 
 
-def test_no_permission_has_a_name(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_missing_permission_raises_store_permission_error(fs: RealFileSystem, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
     view, lock = OverlayFileSystem(), partial(fs.lock, text=b"")
@@ -329,7 +329,7 @@ def test_a_lock_that_another_process_holds_is_respected(fs: RealFileSystem, tmp_
     fs.lock(path, b"lock").release()
 
 
-def test_our_lock_keeps_others_out(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_held_lock_refuses_other_process(fs: RealFileSystem, tmp_path: Path) -> None:
     path = tmp_path / "lock"
     held = fs.lock(path, b"lock")
     with pytest.raises(StoreLockedError, match="already open in this process"):
@@ -398,7 +398,7 @@ def test_an_overlay_has_a_directory_that_was_removed_and_made_again(tmp_path: Pa
         assert view.scan(queue) == []
 
 
-def test_an_overlay_asks_for_no_lock(tmp_path: Path) -> None:
+def test_overlay_takes_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_bytes(b"lock")
     held = RealFileSystem().lock(path, b"lock")
@@ -486,7 +486,7 @@ def roots_own(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("like", [False, True])
-def test_a_link_that_comes_a_moment_before_does_not_give_away_what_it_leads_to(
+def test_link_created_in_race_does_not_change_owner_of_target(
     like: bool, fs: RealFileSystem, roots_own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = roots_own.with_name("store")
@@ -506,7 +506,7 @@ def test_a_link_that_comes_a_moment_before_does_not_give_away_what_it_leads_to(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_the_directory_that_a_file_was_made_in_says_to_whom_it_belongs(
+def test_owner_of_new_file_follows_its_directory(
     fs: RealFileSystem, roots_own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has the directory above may put one of his own in its place, a moment later."""
@@ -527,7 +527,7 @@ def test_the_directory_that_a_file_was_made_in_says_to_whom_it_belongs(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_directory_that_somebody_else_made_is_not_given_away(
+def test_owner_of_existing_directory_is_unchanged(
     when: str, fs: RealFileSystem, roots_own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, make = roots_own.with_name("store"), os.mkdir

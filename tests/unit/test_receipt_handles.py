@@ -41,7 +41,7 @@ def test_a_handle_is_javas_text() -> None:
 @given(
     start=LONG, pop=LONG, invisible=LONG, revive=INT, mark=st.sampled_from("012"), queue=INT, offset=LONG | st.none()
 )
-def test_a_handle_comes_back_as_it_was(
+def test_receipt_handle_round_trips(
     start: int, pop: int, invisible: int, revive: int, mark: str, queue: int, offset: int | None
 ) -> None:
     handle = ReceiptHandle(start, pop, invisible, revive, mark, "b", queue, offset)

@@ -95,11 +95,11 @@ def patched(raw: bytes, position: int, fresh: bytes) -> bytes:
 # The bytes
 
 
-def test_a_record_has_the_bytes_of_the_table() -> None:
+def test_record_has_documented_layout() -> None:
     assert encode_record(HELLO, b"orders", b"TAGS\x01paid\x02") == HELLO_BYTES
 
 
-def test_a_record_is_read_from_the_bytes_of_the_table() -> None:
+def test_record_of_documented_layout_is_decoded() -> None:
     assert decoded(HELLO_BYTES) == HELLO
     assert stop(HELLO_BYTES) == read_layout(memoryview(HELLO_BYTES), 0, len(HELLO_BYTES))
 
@@ -123,9 +123,7 @@ def test_a_record_of_the_second_version_has_another_magic_and_two_bytes_for_its_
         ),
     ],
 )
-def test_an_ipv6_host_takes_sixteen_bytes_and_a_bit_of_the_sys_flag(
-    sys_flag: int, fields: dict[str, str], size: int
-) -> None:
+def test_ipv6_host_has_sixteen_bytes_and_sets_sys_flag_bit(sys_flag: int, fields: dict[str, str], size: int) -> None:
     raw = raw_of(HELLO_FIELDS | {"totalSize": f"{size:08x}", "sysFlag": f"{sys_flag:08x}"} | fields)
     message = replace(HELLO, sys_flag=sys_flag, size_bytes=size)
     if "bornHost" in fields:
@@ -245,11 +243,11 @@ def test_a_topic_of_128_bytes_in_the_first_version_has_a_negative_length_and_end
 # What is no record
 
 
-def test_zeros_are_told_from_damage() -> None:
+def test_unwritten_bytes_are_distinguished_from_damage() -> None:
     assert stop(bytes(500)) is StopReason.ZEROS
 
 
-def test_a_blank_ends_a_file_unless_it_says_more_than_is_left() -> None:
+def test_blank_ends_file_unless_larger_than_rest() -> None:
     assert stop(encode_blank(500).ljust(500, b"\0")) is StopReason.BLANK
     assert stop(encode_blank(BLANK_SIZE)) is StopReason.BLANK
     assert stop(encode_blank(501).ljust(500, b"\0")) is StopReason.SIZE
@@ -261,12 +259,12 @@ def test_less_than_eight_bytes_are_the_end_of_a_file_without_a_blank(length: int
 
 
 @pytest.mark.parametrize("magic", ["daa320a6", "00000000", "ffffffff"])
-def test_another_magic_is_named(magic: str) -> None:
+def test_wrong_magic_is_named(magic: str) -> None:
     assert stop(raw_of(HELLO_FIELDS | {"magic": magic})) is StopReason.MAGIC
 
 
 @pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 1, 90, 113, (1 << 31) - 1])
-def test_a_size_that_cannot_be_is_named(size: int) -> None:
+def test_impossible_size_is_named(size: int) -> None:
     assert stop(patched(HELLO_BYTES, 0, struct.pack(">i", size))) is StopReason.SIZE
 
 

@@ -35,29 +35,29 @@ def chosen(
     return rule.choose(cast("list[MappedFile]", files), first_record)
 
 
-def test_after_a_clean_stop_the_newest_file_that_the_queues_reach() -> None:
+def test_clean_recovery_starts_at_newest_file_covered_by_queues() -> None:
     assert chosen(clean=True, queues_end=1250) == 12
     assert chosen(clean=True, queues_end=1250, empty=10) == 9
     assert chosen(clean=True, queues_end=-1) == 0
 
 
-def test_after_a_crash_recovery_begins_with_the_newest_file_that_the_checkpoint_covers() -> None:
+def test_crash_recovery_starts_at_newest_file_covered_by_checkpoint() -> None:
     assert chosen(Checkpoint(logics_physical_offset=730)) == 7
     assert chosen(Checkpoint(logics_msg_timestamp_ms=5 * SECOND_MS)) == 4
     assert chosen() == 0
 
 
-def test_a_checkpoint_ahead_of_its_queues_is_not_believed() -> None:
+def test_checkpoint_ahead_of_queues_is_ignored() -> None:
     assert chosen(Checkpoint(logics_physical_offset=730), queues_end=350) == 3
     assert chosen(Checkpoint(logics_physical_offset=730), queues_end=-1) == 0
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(10, 10), (3, 17), (100, 0), (0, 0)])
-def test_a_limit_of_files_holds_only_if_it_is_set(limit: int, expected: int) -> None:
+def test_limit_of_files_applies_only_if_set(limit: int, expected: int) -> None:
     assert chosen(commit_log_recover_max_num=limit) == expected
 
 
-def test_a_safe_index_holds_the_choice_back() -> None:
+def test_safe_index_moves_recovery_start_back() -> None:
     checkpoint = Checkpoint(logics_physical_offset=730, index_msg_timestamp_ms=4 * SECOND_MS)
     assert chosen(checkpoint, message_index_safe=True) == 3
     assert chosen(checkpoint, message_index_safe=True, message_index_enable=False) == 7
@@ -69,6 +69,6 @@ def test_the_older_release_reads_the_last_files_after_a_clean_stop() -> None:
     assert chosen(clean=True, recover_rule=RecoverRule.V4, recover_last_files=50) == 0
 
 
-def test_the_older_release_goes_three_seconds_behind_the_older_of_two_times_after_a_crash() -> None:
+def test_older_release_starts_crash_recovery_three_seconds_before_older_time() -> None:
     checkpoint = Checkpoint(physic_msg_timestamp_ms=12 * SECOND_MS, logics_msg_timestamp_ms=9 * SECOND_MS)
     assert chosen(checkpoint, recover_rule=RecoverRule.V4) == 5

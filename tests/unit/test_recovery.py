@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import MissingLogError, StoreError, StoreLockedError, WrongFileSizeError
 from gantrymq.format.record import SECTOR
-from gantrymq.fs.faulty import FaultyFileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.rebuild import rebuild_store
+from memory_file_system import MemoryFileSystem
 from store_cases import (
     GEOMETRY_KEYS,
     NOON_MS,
@@ -81,7 +81,7 @@ def test_a_queue_that_has_no_unit_left_has_no_file_left(killed: Path) -> None:
         assert [one.body for one in reader.get("paid", 3, 0).messages] == [b"x"]
 
 
-def test_a_second_recovery_finds_nothing_to_do(killed: Path) -> None:
+def test_second_recovery_changes_nothing(killed: Path) -> None:
     shutil.rmtree(killed / "consumequeue")
     open_store(RealFileSystem(), killed).close()
     (killed / "abort").touch()
@@ -90,7 +90,7 @@ def test_a_second_recovery_finds_nothing_to_do(killed: Path) -> None:
     assert bodies(killed) == ALL
 
 
-def test_cut_records_never_return(killed: Path) -> None:
+def test_truncated_records_never_return(killed: Path) -> None:
     """A record goes bad; a new one of the same length takes its place; then the writer is killed."""
     with open_reader(killed) as reader:
         bad = reader.get("orders", 0, 190).messages[0]
@@ -185,7 +185,7 @@ def test_a_reader_of_an_empty_log_finds_no_key_either(tmp_path: Path) -> None:
     assert len(list((tmp_path / "index").iterdir())) == 1, "it was a view"
 
 
-def test_where_the_log_is_gone_a_new_one_is_indexed_from_its_begin(killed: Path) -> None:
+def test_new_log_after_missing_log_is_indexed_from_start(killed: Path) -> None:
     shutil.rmtree(killed / "commitlog")
     with open_store(RealFileSystem(), killed, replace(SMALL, accept_missing_commit_log=True)) as store:
         store.put(Message("orders", b"x", keys=["k1"]))
@@ -272,7 +272,7 @@ def test_the_checkpoint_no_longer_covers_what_recovery_rewrites() -> None:
             assert [count for _, _, _, count in store.queues()] == [100, 200], f"power cut {number} of {len(cuts)}"
 
 
-def test_a_file_of_another_size_refuses_the_load_and_says_which(killed: Path) -> None:
+def test_load_with_file_of_other_size_is_refused_with_its_name(killed: Path) -> None:
     odd = sorted((killed / "commitlog").iterdir())[1]
     with odd.open("ab") as file:
         file.write(b"x")
@@ -296,7 +296,9 @@ def test_a_second_writer_is_refused(killed: Path) -> None:
         ("nothing", 0, GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0),
     ],
 )
-def test_the_status_of_a_get(killed: Path, topic: str, offset: int, status: GetMessageStatus, following: int) -> None:
+def test_get_has_status_of_rocketmq(
+    killed: Path, topic: str, offset: int, status: GetMessageStatus, following: int
+) -> None:
     with open_reader(killed) as reader:
         result = reader.get(topic, 0, offset)
         assert (result.status, result.next_begin_offset) == (status, following)

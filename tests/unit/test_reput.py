@@ -9,7 +9,6 @@ import pytest
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskFullError
 from gantrymq.format.checkpoint import Checkpoint
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -23,6 +22,7 @@ from gantrymq.store.queue import queue_dispatch
 from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.queue.queue_dispatch import Arrival, QueueDispatcher
 from gantrymq.store.reput import ReputMessageService
+from memory_file_system import MemoryFileSystem
 from store_cases import BARE, NOON_MS, ROOT, files_of, numbered
 
 HOST = Host(bytes([127, 0, 0, 1]), 10911)
@@ -78,7 +78,7 @@ def new_log(config: MessageStoreConfig, on_arrival: Arrival | None = None) -> Lo
     return Log(commit_log, queues, appender, reput, dispatcher, fs)
 
 
-def test_it_follows_over_many_files(log: Log) -> None:
+def test_dispatcher_follows_log_over_many_files(log: Log) -> None:
     log.append(500)
     while log.reput.step(0):
         pass
@@ -86,7 +86,7 @@ def test_it_follows_over_many_files(log: Log) -> None:
     assert log.dispatched() == 500
 
 
-def test_it_looks_just_when_a_file_was_ended_and_the_next_one_is_empty(log: Log) -> None:
+def test_dispatcher_waits_at_empty_next_file(log: Log) -> None:
     """The blank is in place and the next file made, but its first record is not: no file may be passed over."""
     log.fill_first_file()
     before = log.put - 1
@@ -131,7 +131,7 @@ def test_unconfirmed_records_are_not_dispatched(log: Log) -> None:
     assert log.dispatched() == 600
 
 
-def test_the_more_there_was_the_longer_it_lets_messages_gather(log: Log) -> None:
+def test_dispatcher_waits_longer_after_larger_batch(log: Log) -> None:
     def rest_after(count: int) -> float:
         log.append(count)
         log.reput.drain()
@@ -161,7 +161,7 @@ class FullIndex:
         self.told.append((self.reput.reput_from_offset, self.reput.queues_end_offset))
 
 
-def test_while_the_index_goes_back_the_queues_are_where_they_were(log: Log) -> None:
+def test_index_revalidation_does_not_move_queues(log: Log) -> None:
     """A new log file leaves room for units that the queues lack; it was refused while the index caught up."""
     log.append(300)
     while log.reput.step(0):
@@ -193,7 +193,7 @@ def test_a_deleted_queue_stays_deleted_when_the_index_catches_up(log: Log) -> No
     assert log.dispatched() == 1
 
 
-def test_a_queue_that_was_cut_takes_its_units_again(log: Log) -> None:
+def test_truncated_queue_gets_its_units_again(log: Log) -> None:
     log.append(100)
     log.reput.drain()
     queue = log.queues.get("orders", 0)

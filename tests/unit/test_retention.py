@@ -7,21 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from faulty_file_system import FaultyFileSystem, broken_disk
 from gantrymq.clock import ManualClock
 from gantrymq.config.properties import read_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.errors import SyncFailedError
-from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.log.commit_log import CommitLog
-from gantrymq.store.log.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace, is_time_to_do
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import ConsumeQueues
+from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace, is_time_to_do
 from gated_file_system import GatedFileSystem
+from memory_file_system import MemoryFileSystem
 from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, bodies, numbered, open_store
 
 HOUR_MS = 3_600_000
@@ -73,7 +73,7 @@ class Keeper:
 
 
 @pytest.mark.parametrize("vouched_for", [0, FILE_SIZE - 1, FILE_SIZE])
-def test_a_log_file_goes_only_when_the_units_of_its_messages_are_durable(vouched_for: int) -> None:
+def test_log_file_is_deleted_only_after_its_units_are_durable(vouched_for: int) -> None:
     """And their names. What the checkpoint vouches for is; the units of messages behind the file need not be."""
     keeper = Keeper(2)
     keeper.checkpoint.page.logics_physical_offset = vouched_for
@@ -102,7 +102,7 @@ def test_a_log_file_goes_only_when_the_units_of_its_messages_are_durable(vouched
         ("04;16", 17, False),
     ],
 )
-def test_it_is_time_in_each_hour_of_the_list(when: str, hour: int, is_time: bool) -> None:
+def test_delete_when_matches_each_listed_hour(when: str, hour: int, is_time: bool) -> None:
     midnight = NOON_MS - NOON_MS % (24 * HOUR_MS)
     assert is_time_to_do(when, midnight + hour * HOUR_MS) is is_time
     assert is_time_to_do(when, midnight + (hour + 1) * HOUR_MS - 1) is is_time
@@ -115,7 +115,7 @@ def test_it_is_time_in_each_hour_of_the_list(when: str, hour: int, is_time: bool
     ("used", "must_clean", "whatever_age"),
     [(0.75, False, False), (0.76, True, False), (0.85, True, False), (0.86, True, True), (1.0, True, True)],
 )
-def test_a_fuller_disk_cleans_harder(used: float, must_clean: bool, whatever_age: bool) -> None:
+def test_fuller_disk_deletes_more_eagerly(used: float, must_clean: bool, whatever_age: bool) -> None:
     keeper = Keeper(1)
     keeper.fs.simulated_used_ratio = used
     assert DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR).update() == (must_clean, whatever_age)
@@ -185,7 +185,7 @@ def test_the_first_run_is_a_minute_after_the_start() -> None:
     assert keeper.begins == [1, 2]
 
 
-def test_a_file_goes_when_it_was_not_modified_for_its_time() -> None:
+def test_file_unmodified_for_reserved_time_is_deleted() -> None:
     keeper = Keeper(2)
     keeper.step(72 * HOUR_MS - 60_001)
     assert keeper.begins == [0, 1, 2]
@@ -194,7 +194,7 @@ def test_a_file_goes_when_it_was_not_modified_for_its_time() -> None:
     assert keeper.cleaned == 1
 
 
-def test_a_first_file_that_was_modified_keeps_all_behind_it() -> None:
+def test_recently_modified_first_file_keeps_all_later_files() -> None:
     keeper = Keeper(2)
     keeper.clock.advance(72 * HOUR_MS)
     assert keeper.log.queue.first is not None
@@ -203,13 +203,13 @@ def test_a_first_file_that_was_modified_keeps_all_behind_it() -> None:
     assert keeper.begins == [0, 1, 2]
 
 
-def test_outside_the_hour_nothing_goes_while_there_is_room() -> None:
+def test_expired_files_are_kept_outside_delete_hour() -> None:
     keeper = Keeper(2, ANOTHER_HOUR)
     keeper.steps(3, 72 * HOUR_MS)
     assert keeper.begins == [0, 1, 2]
 
 
-def test_the_last_file_never_goes() -> None:
+def test_last_log_file_is_never_deleted() -> None:
     keeper = Keeper(2)
     keeper.steps(20, 72 * HOUR_MS)
     assert keeper.begins == [2]
@@ -225,7 +225,7 @@ def test_at_most_ten_files_go_in_one_run_and_the_next_begins_after_its_interval(
     assert keeper.begins == [15]
 
 
-def test_a_tenth_of_a_second_lies_between_the_files_of_one_run() -> None:
+def test_deletions_of_one_run_are_a_tenth_of_a_second_apart() -> None:
     keeper = Keeper(3, replace(ANY_HOUR, delete_file_batch_max=2))
     assert keeper.service.interval_ms == 10_000
     keeper.step(72 * HOUR_MS)
@@ -243,14 +243,14 @@ def test_above_the_first_ratio_expired_files_go_at_any_hour_and_young_ones_stay(
     assert keeper.begins == [1, 2]
 
 
-def test_above_85_files_go_whatever_their_age() -> None:
+def test_disk_use_above_85_percent_deletes_files_of_any_age() -> None:
     keeper = Keeper(2, ANOTHER_HOUR)
     keeper.fs.simulated_used_ratio = 0.86
     keeper.steps(2)
     assert keeper.begins == [2]
 
 
-def test_each_file_that_goes_for_space_is_a_warning_with_use_path_and_offsets(caplog: pytest.LogCaptureFixture) -> None:
+def test_deletion_for_space_logs_usage_path_and_offsets(caplog: pytest.LogCaptureFixture) -> None:
     keeper = Keeper(2, ANOTHER_HOUR)
     keeper.fs.simulated_used_ratio = 0.86
     keeper.steps(2)
@@ -267,10 +267,10 @@ def test_each_file_that_goes_for_space_is_a_warning_with_use_path_and_offsets(ca
 @pytest.mark.parametrize(
     ("used", "level", "reason"), [(0.80, "WARNING", "disk use, expired"), (0.10, "INFO", "expired")]
 )
-def test_an_expired_file_is_a_warning_only_where_the_disk_is_why_it_goes(
+def test_deletion_of_expired_file_logs_warning_only_for_space(
     caplog: pytest.LogCaptureFixture, used: float, level: str, reason: str
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "gantrymq.store.retention")
     keeper = Keeper(1, ANOTHER_HOUR if used > 0.5 else ANY_HOUR)
     keeper.fs.simulated_used_ratio = used
     keeper.step(72 * HOUR_MS)
@@ -280,7 +280,7 @@ def test_an_expired_file_is_a_warning_only_where_the_disk_is_why_it_goes(
     assert f"({reason}; disk use {used * 100:.1f} %)" in line.getMessage()
 
 
-def test_a_disk_that_is_too_full_and_has_room_again_is_a_line_each(caplog: pytest.LogCaptureFixture) -> None:
+def test_full_disk_and_recovered_disk_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
     keeper = Keeper(1)
     space = DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR)
     for used in (0.5, 0.91, 0.95, 0.88, 0.84, 0.5):
@@ -293,7 +293,7 @@ def test_a_disk_that_is_too_full_and_has_room_again_is_a_line_each(caplog: pytes
     assert "84.0 %" in room
 
 
-def test_unless_that_is_forbidden() -> None:
+def test_full_disk_keeps_unexpired_files_without_forced_cleaning() -> None:
     keeper = Keeper(2, replace(ANOTHER_HOUR, clean_file_forcibly_enable=False))
     keeper.fs.simulated_used_ratio = 0.86
     keeper.steps(2)
@@ -310,7 +310,7 @@ def test_by_hand_expired_files_go_at_any_hour_for_twenty_runs() -> None:
     assert keeper.begins == list(range(20, 31))
 
 
-def test_by_hand_no_file_goes_that_is_not_expired() -> None:
+def test_manual_deletion_keeps_unexpired_files() -> None:
     keeper = Keeper(2, ANOTHER_HOUR)
     keeper.service.delete_manually()
     keeper.steps(5, 10_000)
@@ -332,7 +332,7 @@ def test_a_held_file_stays_with_all_behind_it_and_its_bytes_stay_readable() -> N
     assert keeper.begins == [2]
 
 
-def test_a_held_file_goes_by_force_when_it_was_held_for_two_minutes() -> None:
+def test_file_held_for_two_minutes_is_deleted_by_force() -> None:
     keeper = Keeper(2, replace(ANY_HOUR, delete_file_batch_max=1))
     held = keeper.log.get_message(0, 10)
     assert held is not None
@@ -360,7 +360,7 @@ def test_a_file_that_was_refused_is_tried_again_outside_the_hour() -> None:
 # The queues and the index
 
 
-def test_queues_begin_behind_what_is_gone_and_lose_files_as_the_index_does(caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_deletes_queue_and_index_files_of_deleted_log(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock(NOON_MS)
     fs = MemoryFileSystem(clock=clock)
     with open_store(fs, clock=clock) as store:
@@ -397,7 +397,7 @@ def test_queues_begin_behind_what_is_gone_and_lose_files_as_the_index_does(caplo
         assert len(bodies(store)) == len(kept)
 
 
-def test_queues_keep_what_a_power_cut_may_give_back_to_the_log() -> None:
+def test_queues_keep_units_of_files_not_durably_deleted() -> None:
     """The log's directory could not be synced, so its first file may come back, and its units must be there then."""
     clock = ManualClock(NOON_MS)
     disk = MemoryFileSystem(clock=clock)
@@ -453,7 +453,7 @@ def test_a_failed_removal_is_retried() -> None:
         assert len(fs.scan(units)) < before
 
 
-def test_queues_keep_what_a_held_file_of_the_log_has() -> None:
+def test_queues_keep_units_of_held_log_file() -> None:
     """Whoever closes and opens the store while a file waits for its reader finds every unit of it."""
     clock = ManualClock(NOON_MS)
     fs = MemoryFileSystem(clock=clock)

@@ -9,14 +9,15 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model import fastjson
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.config_files import ConfigFile
 from gantrymq.store.delay import ScheduleMessageService
+from gantrymq.store.delivery import Delivery
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
+from memory_file_system import MemoryFileSystem
 from store_cases import HOST_V4, HOST_V6, NOON_MS, ROOT, SMALL, await_dispatch, bodies, killed, open_store
 
 OFFSETS = ROOT / "config" / "delayOffset.json"
@@ -34,10 +35,8 @@ class Deliveries:
 
     def fresh_service(self) -> ScheduleMessageService:
         store = self.store
-        file = ConfigFile(self.fs, OFFSETS)
-        return ScheduleMessageService(
-            store._log, store._queues, store.config, self._put, lambda offset: self.is_flushed, store._is_deleted, file
-        )
+        delivery = Delivery(put=self._put, append=store.append, is_durable=lambda offset: self.is_flushed)
+        return ScheduleMessageService(store._parts, store.config, delivery)
 
     def _put(self, message: Message) -> PutMessageResult:
         return self.store.put(message) if self.puts_work else PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
@@ -70,7 +69,7 @@ def deliveries() -> Deliveries:
 # Waiting
 
 
-def test_a_delayed_message_waits_in_the_queue_of_its_level_and_knows_where_it_belongs(deliveries: Deliveries) -> None:
+def test_delayed_message_waits_in_queue_of_its_level(deliveries: Deliveries) -> None:
     result = deliveries.store.put(Message("orders", b"x", queue_id=7, delay_level=3, tags="paid"))
     assert (result.topic, result.queue_id, result.queue_offset) == (SCHEDULE_TOPIC, 2, 0)
     await_dispatch(deliveries.store)
@@ -163,7 +162,7 @@ def test_a_delivered_message_is_the_one_that_was_put(deliveries: Deliveries) -> 
         {"REAL_TOPIC": "..", "REAL_QID": "0"},
     ],
 )
-def test_a_message_that_does_not_say_where_it_belongs_does_not_hold_up_the_others(
+def test_delayed_message_without_real_topic_does_not_block_others(
     deliveries: Deliveries, properties: dict[str, str]
 ) -> None:
     deliveries.delay(
@@ -173,7 +172,7 @@ def test_a_message_that_does_not_say_where_it_belongs_does_not_hold_up_the_other
     assert deliveries.step(1_000) == [b"x"]
 
 
-def test_a_message_whose_extended_unit_is_gone_waits_as_well() -> None:
+def test_delayed_message_without_extended_unit_waits() -> None:
     """Its deliver time stood there, and enableConsumeQueueExt is off again."""
     before = Deliveries(config=replace(SMALL, enable_consume_queue_ext=True))
     before.delay(Message("orders", b"x", delay_level=2))
@@ -183,7 +182,7 @@ def test_a_message_whose_extended_unit_is_gone_waits_as_well() -> None:
     assert deliveries.step(1) == [b"x"]
 
 
-def test_a_deliver_time_further_away_than_its_level_allows_is_none(deliveries: Deliveries) -> None:
+def test_deliver_time_beyond_its_level_is_ignored(deliveries: Deliveries) -> None:
     """The clock was set back by an hour after the put."""
     deliveries.delay(Message("orders", b"x", delay_level=1))
     assert deliveries.step(-3_600_000) == [b"x"]
@@ -254,7 +253,7 @@ def test_offsets_are_saved_when_what_they_count_is_durable(deliveries: Deliverie
     assert deliveries.saved_offsets() == {"1": 2}
 
 
-def test_a_restart_goes_on_where_the_offsets_say(deliveries: Deliveries) -> None:
+def test_restart_resumes_delivery_at_saved_offsets(deliveries: Deliveries) -> None:
     deliveries.delay(Message("orders", b"x", delay_level=1))
     deliveries.step(1_000)
     deliveries.delay(Message("orders", b"y", delay_level=1))

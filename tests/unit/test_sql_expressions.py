@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass, is_dataclass
+from typing import cast, get_args
 
 import pytest
 
 from gantrymq.errors import FilterSyntaxError
+from gantrymq.filter import tree
+from gantrymq.filter.evaluate import compile_node
 from gantrymq.filter.grammar import MAX_LENGTH, MAX_TOKENS
 from gantrymq.filter.murmur3 import murmur3_128_low
 from gantrymq.filter.sql_filter import SqlFilterCache
@@ -77,7 +81,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("text", RESULTS)
-def test_an_expression_has_its_result(text: str) -> None:
+def test_expression_evaluates_as_in_rocketmq(text: str) -> None:
     found = FILTERS.compile(text)
     if RESULTS[text] == ERROR:
         with pytest.raises(EvaluationError):
@@ -150,14 +154,14 @@ def test_an_expression_at_the_limits_is_evaluated() -> None:
     assert FILTERS.compile(f"b <> '{'x' * (MAX_LENGTH - 7)}'").evaluate(MESSAGE) is True
 
 
-def test_the_cache_forgets_what_was_not_used_last() -> None:
+def test_filter_cache_drops_least_recently_used() -> None:
     filters = SqlFilterCache()
     first = filters.compile("a = 5")
     for number in range(200):
         filters.compile(f"b = '{number}{'x' * 16_000}'")
         assert filters.compile("a = 5") is first
     assert filters._characters <= 1 << 20
-    assert len(filters._kept) < 70
+    assert len(filters._cache) < 70
 
 
 def test_the_hash_of_the_bloom_filter_is_that_of_guava() -> None:
@@ -177,3 +181,20 @@ SqlFilterCache().compile("a = 5")
 assert "lark" in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_node_classes_are_operands_or_conditions_and_have_closures() -> None:
+    classes = {one for one in vars(tree).values() if isinstance(one, type) and is_dataclass(one)}
+    operands, conditions = set(get_args(tree.Operand)), set(get_args(tree.Condition))
+    assert classes == operands | conditions
+    assert operands.isdisjoint(conditions)
+    assert classes <= set(compile_node.registry)
+
+
+def test_node_in_neither_union_is_no_condition() -> None:
+    @dataclass(frozen=True)
+    class Unlisted:
+        depth: int = 1
+
+    with pytest.raises(AssertionError):
+        tree.invert(cast(tree.Node, Unlisted()))

@@ -10,7 +10,7 @@ from gantrymq.kernels import codes
 from gantrymq.store.log.record_chain import stop_reason
 
 
-def test_json_prints_the_words_that_scripts_know() -> None:
+def test_json_stop_reasons_have_documented_words() -> None:
     assert [json.loads(json.dumps(reason)) for reason in StopReason] == [
         *("", "blank", "zeros", "half a record", "magic code", "size", "crc", "end of file without a blank"),
         *("unreadable", "missing files", "no room for filler before it", "no room for a blank after it"),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from faulty_file_system import FaultyFileSystem
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.errors import (
@@ -32,12 +33,11 @@ from gantrymq.errors import (
 )
 from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.format.names import offset_name
-from gantrymq.fs.faulty import FaultyFileSystem
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
+from memory_file_system import MemoryFileSystem
 from store_cases import (
     BARE,
     NOON_MS,
@@ -107,7 +107,7 @@ def test_a_store_killed_before_its_first_message_opens_again() -> None:
         assert store.put(Message("orders", b"first")).phy_offset == 0
 
 
-def test_closing_twice_is_harmless_and_afterwards_nothing_is_put() -> None:
+def test_second_close_is_ignored_and_put_after_close_is_refused() -> None:
     _, store = memory_store()
     store.close()
     store.close()
@@ -141,7 +141,7 @@ def test_the_store_time_does_not_go_back_where_the_clock_did_while_the_store_was
 
 
 @pytest.mark.parametrize("ahead_ms", [3_600_000, 1 << 40])
-def test_a_store_time_far_ahead_is_not_gone_on_from(ahead_ms: int) -> None:
+def test_store_time_far_in_future_is_ignored(ahead_ms: int) -> None:
     """The clock was wrong, or a bit is flipped: as long as it is held, no delay holds."""
     clock = ManualClock(NOON_MS + ahead_ms)
     fs, store = memory_store(clock=clock)
@@ -152,7 +152,7 @@ def test_a_store_time_far_ahead_is_not_gone_on_from(ahead_ms: int) -> None:
         assert store.put(numbered(1)[0]).store_timestamp_ms == NOON_MS
 
 
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_open_keeps_foreign_files(tmp_path: Path) -> None:
     for name in ("config/topics.json", "timerwheel", "rocksdbstore/LOG", "index/notes.txt", "consumequeue/README"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("somebody else's")
@@ -167,7 +167,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
 # What is refused
 
 
-def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
+def test_open_of_other_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear Sir or Madam")
     for attempt in (MessageStore.open, StoreReader.open):
         with pytest.raises(NotAStoreError):
@@ -175,7 +175,7 @@ def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_open_of_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError, match="does not exist"):
         StoreReader.open(tmp_path / "nowhere")
     with pytest.raises(NotAStoreError, match="does not exist"):
@@ -183,14 +183,14 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_no_store(tmp_path: Path) -> None:
+def test_open_of_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for attempt in (MessageStore.open, StoreReader.open):
         with pytest.raises(GantrymqError):
             attempt(tmp_path / "file")
 
 
-def test_a_second_open_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_second_open_is_refused_without_affecting_first(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         with pytest.raises(StoreLockedError):
             open_store(path=tmp_path)
@@ -281,10 +281,19 @@ def test_a_missing_file_in_the_middle_of_the_log_is_named(tmp_path: Path) -> Non
 def test_a_bad_address_is_an_error_that_leaves_the_store_closed() -> None:
     fs, store = memory_store()
     store.close()
-    with pytest.raises(ConfigError, match="brokerIP1"):
-        open_store(fs, config=replace(SMALL, broker_ip1="my.host"))
+    for name in ("my.host.invalid", "", "a b"):
+        with pytest.raises(ConfigError, match=r"brokerIP1=.* is not allowed: an IP address, or a host name that this"):
+            open_store(fs, config=replace(SMALL, broker_ip1=name))
     with open_store(fs) as store:
         assert store.recovery.last_exit_ok
+
+
+def test_host_name_in_broker_ip1_is_resolved_for_the_store_host() -> None:
+    with open_store(MemoryFileSystem(), config=replace(SMALL, broker_ip1="localhost", listen_port=10_000)) as store:
+        store.put(numbered(1)[0])
+        await_dispatch(store)
+        (message,) = store.get("orders", 0, 0).messages
+        assert str(message.store_host) == str(store.store_host) == "127.0.0.1:10000"
 
 
 def test_a_refused_load_changes_nothing_and_holds_no_lock(tmp_path: Path) -> None:
@@ -301,7 +310,7 @@ def test_a_refused_load_changes_nothing_and_holds_no_lock(tmp_path: Path) -> Non
         assert store.recovery.last_exit_ok
 
 
-def test_a_close_that_cannot_flush_says_so_and_keeps_abort() -> None:
+def test_close_with_failed_flush_raises_and_keeps_abort() -> None:
     inner = MemoryFileSystem()
     fs = FaultyFileSystem(inner)
     before = service_threads()
@@ -357,7 +366,7 @@ def test_an_unreadable_directory_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 # Readers
 
 
-def test_a_reader_changes_not_one_byte(tmp_path: Path) -> None:
+def test_reader_changes_no_byte(tmp_path: Path) -> None:
     fs, store = memory_store()
     with store:
         store.put_batch([*numbered(300), Message("orders", b"last", keys=["key"])])
@@ -370,7 +379,7 @@ def test_a_reader_changes_not_one_byte(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-def test_a_query_answers_no_more_than_it_is_asked_for() -> None:
+def test_query_returns_at_most_max_num() -> None:
     _, store = memory_store()
     with store:
         store.put_batch([Message("orders", b"%d" % number, keys=["key"]) for number in range(3)])
@@ -391,7 +400,7 @@ def test_a_reader_of_a_live_store_sees_what_was_there_when_it_opened(tmp_path: P
 
 
 @pytest.mark.parametrize("config", [SMALL, BARE, replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH)])
-def test_the_same_bytes_on_the_disk_and_in_memory(tmp_path: Path, config: MessageStoreConfig) -> None:
+def test_memory_file_system_writes_bytes_of_real_one(tmp_path: Path, config: MessageStoreConfig) -> None:
     """The file system in memory is a fair stand-in for the real one."""
     fs = MemoryFileSystem()
     for options in ({"fs": fs}, {"path": tmp_path}):

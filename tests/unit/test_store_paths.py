@@ -10,14 +10,14 @@ from gantrymq.clock import ManualClock, SystemClock
 from gantrymq.config.properties import read_settings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError, MissingFileError, MissingLogError, StoreError
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
+from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, bodies, numbered, open_reader, open_store
 
 MESSAGES = 600
@@ -166,7 +166,7 @@ def test_the_settings_of_another_store_do_not_open_its_log(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("key", ["storePathConsumeQueue", "storePathIndex", "abortFile", "storeCheckpoint"])
-def test_a_path_key_that_5_5_0_does_not_know_is_said_to_have_no_effect(key: str) -> None:
+def test_path_key_unknown_to_5_5_0_causes_warning(key: str) -> None:
     (warning,) = read_settings({key: "/elsewhere"}).warnings
     assert "has no effect" in warning
     assert "5.5.0 does not know it" in warning
@@ -209,8 +209,8 @@ def test_a_directory_with_the_oldest_files_that_is_not_mounted_is_refused(
     with open_reader(store, config) as reader:
         assert [one.path for one in reader.problems] == [tmp_path / "a"]
         assert 0 < len(list(reader.messages())) < 2 * MESSAGES
-    found = [one for one in verify_store(store, config, given=GEOMETRY_KEYS) if one.level is Level.DAMAGE]
-    assert Kind.LOG_MISSING in {one.kind for one in found}
+    found = [one for one in verify_store(store, config, given=GEOMETRY_KEYS) if one.level is Severity.DAMAGE]
+    assert FindingKind.LOG_MISSING in {one.kind for one in found}
     with open_store(RealFileSystem(), store, replace(config, accept_missing_commit_log=True)) as opened:
         assert [one.path for one in opened.accepted] == [tmp_path / "a"]
     (tmp_path / "a").exists() and shutil.rmtree(tmp_path / "a")
@@ -219,7 +219,7 @@ def test_a_directory_with_the_oldest_files_that_is_not_mounted_is_refused(
         assert (len(bodies(opened)), opened.notes, opened.accepted) == (2 * MESSAGES, [], [])
 
 
-def test_a_directory_with_the_oldest_files_that_was_not_given_is_told(
+def test_missing_option_for_directory_of_oldest_files_is_reported(
     front_elsewhere: tuple[Path, MessageStoreConfig], tmp_path: Path
 ) -> None:
     """As retention by a full disk leaves it, so the store is opened."""
@@ -229,7 +229,7 @@ def test_a_directory_with_the_oldest_files_that_was_not_given_is_told(
         (note,) = reader.notes
         assert reader.problems == []
     assert "younger than fileReservedTime" in note.reason
-    assert Kind.LOG_MISSING in {one.kind for one in verify_store(store, config, given=GEOMETRY_KEYS)}
+    assert FindingKind.LOG_MISSING in {one.kind for one in verify_store(store, config, given=GEOMETRY_KEYS)}
     with open_store(RealFileSystem(), store, config) as opened:
         assert [str(one) for one in opened.notes] == [str(note)]
 

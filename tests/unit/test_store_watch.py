@@ -19,7 +19,7 @@ from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.store_watch import StoreWatch
+from gantrymq.store.store_watch import StoreWatch, _Round
 from store_cases import SMALL, await_dispatch
 
 MESSAGE = Message("orders", b"x" * 500, queue_id=0, keys=["a key"])
@@ -102,7 +102,7 @@ def acknowledged_until_refused(store: MessageStore) -> int:
         (lambda store: store, move_away),
     ],
 )
-def test_a_store_whose_files_another_program_touches_stops_acknowledging(
+def test_store_with_files_changed_by_another_program_stops_acknowledging(
     store: MessageStore, tmp_path: Path, which: Callable[[Path], Path], harm: Callable[[Path], None]
 ) -> None:
     harm(which(tmp_path / "store"))
@@ -110,6 +110,18 @@ def test_a_store_whose_files_another_program_touches_stops_acknowledging(
     assert not store.is_writable
     assert any("by another program while the store had it open" in str(error) for _, error in store.failures)
     assert store.put(MESSAGE).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("growth", [0, 1, 2, 10, 30])
+def test_store_watch_of_a_list_that_grows_checks_each_file_again(growth: int) -> None:
+    # With the place computed from the number of the step, file 25 was not due in 800 steps in a row at one file a step.
+    watched, files, gap, longest = _Round(), list(range(30)), 0, 0
+    for _ in range(2_000):
+        files.extend(range(len(files), len(files) + growth))
+        gap = 0 if 25 in watched.due(files) else gap + 1
+        longest = max(longest, gap)
+    assert longest <= len(files) // 64
+    assert files[-1] in watched.due(files)
 
 
 @pytest.mark.parametrize("harm", [remove, replace_by_a_copy])
@@ -151,7 +163,7 @@ def test_a_log_file_made_ahead_that_was_removed_is_made_again(tmp_path: Path) ->
         assert not store.failures
 
 
-def test_retention_is_no_other_program(tmp_path: Path) -> None:
+def test_deletion_by_retention_does_not_stop_acknowledging(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", SMALL) as store:
         for _ in range(200):
             store.put(MESSAGE)

@@ -99,7 +99,7 @@ def test_a_checkpoint_has_the_bytes_of_java() -> None:
         (JAVA_LOG[:36] + b"\xff" * 4 + JAVA_LOG[40:52], 0),
     ],
 )
-def test_bytes_that_no_writer_left_are_no_unit(raw: bytes, position: int) -> None:
+def test_arbitrary_bytes_are_not_a_timer_unit(raw: bytes, position: int) -> None:
     assert decode_unit(raw, position) is None
 
 

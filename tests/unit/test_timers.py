@@ -8,17 +8,17 @@ import pytest
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH
 from gantrymq.format.timer import SLOT_SIZE, SLOTS, WHEEL_SIZE, decode_timer_checkpoint
-from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.reads import data_end
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.message import TIMER_TOPIC, Message
 from gantrymq.store.timer import timer_service
 from jumping_clock import JumpingClock
+from memory_file_system import MemoryFileSystem
 from store_cases import NOON_MS, ROOT, content, files_of, odd_message
 from timer_cases import DAY_MS, HOUR_MS, SECOND_MS, TIMED, TimerCase
 
 
-def test_a_message_is_delivered_when_its_time_has_come_and_never_before() -> None:
+def test_timer_message_is_delivered_at_its_time_and_never_before() -> None:
     case = TimerCase()
     case.send(b"exact", deliver_ms=NOON_MS + 5 * SECOND_MS)
     case.send(b"between", deliver_ms=NOON_MS + 5 * SECOND_MS + 1)
@@ -82,13 +82,13 @@ def test_a_message_that_is_accepted_can_be_delivered() -> None:
         ({"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "U"}, "WHEEL_TIMER_MSG_ILLEGAL"),
     ],
 )
-def test_a_time_that_cannot_be_is_refused(properties: dict[str, str], status: str) -> None:
+def test_impossible_delivery_time_is_refused(properties: dict[str, str], status: str) -> None:
     case = TimerCase()
     case.send(deliver_ms=0, status=status, **properties)
     case.close()
 
 
-def test_a_time_in_the_past_is_now() -> None:
+def test_past_delivery_time_delivers_at_once() -> None:
     case = TimerCase()
     case.send(b"late", deliver_ms=NOON_MS)
     assert case.bodies() == [b"late"]
@@ -246,7 +246,7 @@ def damage(case: TimerCase, name: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "zeroed", "half zeroed", "truncated", "empty", "garbage"])
 @pytest.mark.parametrize("name", ["timerwheel", "timerlog", "timercheck", "timermetrics"])
-def test_damage_loses_nothing(name: str, how: str) -> None:
+def test_damaged_timer_files_lose_no_message(name: str, how: str) -> None:
     case = TimerCase()
     for number in range(20):
         case.send(b"%02d" % number, deliver_ms=NOON_MS + (number % 5 + 4) * SECOND_MS)
@@ -319,7 +319,7 @@ def test_a_wheel_that_is_damaged_while_it_is_in_use_is_made_again() -> None:
     case.close()
 
 
-def test_a_topic_that_was_deleted_gets_nothing() -> None:
+def test_timer_of_deleted_topic_is_not_delivered() -> None:
     case = TimerCase()
     case.send(b"gone", deliver_ms=NOON_MS + 3 * SECOND_MS)
     case.step()
@@ -358,3 +358,49 @@ def test_messages_that_are_delivered_together_are_as_those_that_go_alone(
         for offset, stored in plain.items():
             quick = replace(found[0][queue][offset], phy_offset=stored.phy_offset, size_bytes=stored.size_bytes)
             assert quick == stored
+
+
+@pytest.mark.parametrize("how", ["", "closed", "killed", "rebuilt", "rolls"])
+def test_waiting_timers_of_a_deleted_topic_are_not_counted(how: str) -> None:
+    """Neither those in the wheel nor one that is read from the timer topic after the deletion."""
+    config = replace(TIMED, timer_roll_window_slots=10) if how == "rolls" else TIMED
+    case = TimerCase(config=config)
+    due_ms = NOON_MS + 25 * SECOND_MS
+    case.store.put(Message("orders", b"at once"))
+    for number in range(5):
+        case.send(b"%d" % number, deliver_ms=due_ms, UNIQ_KEY=str(number))
+    case.send(b"other", topic="bills", deliver_ms=due_ms)
+    case.wait(SECOND_MS)
+    case.send(b"recall", deliver_ms=due_ms, UNIQ_KEY="0", TIMER_DEL_UNIQKEY="0")
+    case.send(b"late", deliver_ms=due_ms)
+    case.store.delete_topic("orders")
+    if how != "killed":  # the broker has not come to it
+        case.timers.metrics.forget("orders")
+    if how in ("closed", "rebuilt"):
+        case.close()
+        if how == "rebuilt":
+            damage(case, "timerlog", "garbage")
+        case.open()
+    elif how == "killed":
+        case.timers.metrics.save()
+        case.kill()
+    case.send(b"new", deliver_ms=due_ms + 2 * SECOND_MS)
+    case.step()
+    assert case.timers.metrics.counts() == {"orders": 1, "bills": 1}
+    case.wait(40 * SECOND_MS)
+    assert case.bodies() == [b"new"]
+    assert case.bodies("bills") == [b"other"]
+    assert case.timers.metrics.counts() == {"orders": 0, "bills": 0}
+    case.close()
+
+
+def test_a_negative_count_of_timers_in_the_file_counts_as_none() -> None:
+    case = TimerCase()
+    case.send(b"later", deliver_ms=NOON_MS + 25 * SECOND_MS)
+    case.step()
+    case.timers.metrics.add("orders", -6, NOON_MS)
+    assert case.timers.metrics.counts() == {"orders": 0}
+    case.reopen()
+    case.step()
+    assert case.timers.metrics.table()["timingCount"]["orders"]["count"] == 0
+    case.close()

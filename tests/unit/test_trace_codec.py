@@ -34,14 +34,16 @@ def test_a_record_is_written_as_java_writes_it() -> None:
         (WRITTEN.replace("false\x02", "true\x01host\x01more"), "OFFSET", True, "host"),
     ],
 )
-def test_records_of_other_releases(text: str, offset_msg_id: str, is_success: bool, client_host: str) -> None:
+def test_trace_records_of_other_releases_are_read(
+    text: str, offset_msg_id: str, is_success: bool, client_host: str
+) -> None:
     (record,), unread = decode_traces(text)
     assert (record.offset_msg_id, record.is_success, record.client_host) == (offset_msg_id, is_success, client_host)
     assert unread == []
 
 
 @pytest.mark.parametrize("fields", [5, 6, 8])
-def test_a_short_record_of_a_listener_call(fields: int) -> None:
+def test_short_trace_record_of_listener_call_is_read(fields: int) -> None:
     text = "\x01".join(["SubAfter", "R", "ID", "1", "true", "k", "2", "9", "g"][: fields + 1])
     (record,), unread = decode_traces(text)
     wanted = (2 if fields > 5 else 0, 9 if fields > 6 else 0, "g" if fields > 6 else "")
@@ -64,7 +66,7 @@ def test_a_separator_in_a_field_does_not_end_it() -> None:
 
 
 @given(st.text(st.sampled_from("PubSAfter\x01\x02null0129-é"), max_size=60))
-def test_any_text_can_be_read(text: str) -> None:
+def test_arbitrary_trace_text_is_read_without_error(text: str) -> None:
     records, unread = decode_traces(text)
     assert decode_traces(encode_traces(records))[0] == records
     assert len(records) + len(unread) == len([part for part in text.split("\x02") if part])

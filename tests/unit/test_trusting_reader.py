@@ -117,7 +117,7 @@ def test_records_without_queue_units_are_found_in_the_log(tmp_path, rng):
         assert quick.recovery.start_offset == covered
 
 
-def test_damage_in_front_is_not_the_end_of_the_log(tmp_path):
+def test_damage_before_last_record_does_not_end_log(tmp_path):
     with open_store(path=tmp_path) as store:
         places = [store.put(message).phy_offset for message in numbered(150)]
         await_dispatch(store)
@@ -140,7 +140,7 @@ def test_a_last_record_that_is_damaged_is_nothing_to_begin_with(tmp_path):
         assert quick.recovery.start_offset == whole.recovery.start_offset
 
 
-def test_nothing_is_trusted_after_a_crash(tmp_path, rng):
+def test_reader_after_crash_checks_every_record(tmp_path, rng):
     path = closed_store(tmp_path, 200, rng)
     (path / "abort").touch()
     with open_reader(path) as whole, trusting(path) as quick:

@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
+from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.errors import RemotingConnectError
 from gantrymq.remoting.body import Body
 from gantrymq.remoting.codes import ResponseCode
@@ -32,6 +34,7 @@ Recheck = Callable[[], str | None]
 
 _MAX_S = 1.0
 _LOOK_EVERY_S = 0.001
+_SHORT_ITEMS = 256  # an answer about up to this many items is not long
 
 
 class DispatchCatchUp:
@@ -51,7 +54,7 @@ class DispatchCatchUp:
     def _look(self) -> None:
         loop, dispatched, waiting = asyncio.get_running_loop(), self._store.dispatched_offset, self._waiting
         now = loop.time()
-        self._waiting = [one for one in waiting if one[0] > dispatched and now < one[1]]
+        self._waiting = [waiter for waiter in waiting if waiter[0] > dispatched and now < waiter[1]]
         if self._waiting:
             loop.call_later(_LOOK_EVERY_S, self._look)
         for wanted, deadline, callback in waiting:
@@ -77,6 +80,26 @@ class DispatchCatchUp:
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """When an answer may leave, and whether its client may still have it.
+
+    ``respond`` sends the answer to a request that depends on a topic. ``access`` is None if access control is off.
+    """
+
+    caught_up: DispatchCatchUp
+    respond: Respond
+    access: AccessControl | None
+
+    def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """The answer that refuses a request, or None if its sender has the permission."""
+        return self.access.refusal(channel, request) if self.access is not None else None
+
+    def recheck(self, channel: Channel, request: RemotingCommand) -> Recheck | None:
+        """The check to repeat when a request that waits is answered. None if access control is off."""
+        return self.access.recheck(channel, request) if self.access is not None else None
+
+
 def answer_waiting(
     channel: Channel, request: RemotingCommand, recheck: Recheck | None, answer: Callable[[], RemotingCommand | None]
 ) -> None:
@@ -92,9 +115,6 @@ def answer_waiting(
         response = failure(request, error)
     if response is not None:
         channel.respond(request, response)
-
-
-_SHORT_ITEMS = 256  # an answer about up to this many items is not long
 
 
 class LongAnswers:

@@ -66,6 +66,7 @@ PREDEFINED_GROUPS = frozenset(
 )
 
 # RocketMQ ends many remarks with this text.
+BLANK_TOPIC = "The specified topic is blank."
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 _ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
@@ -107,7 +108,7 @@ def is_mixed_topic(topic: str) -> bool:
 def wrong_topic(topic: str) -> str | None:
     """Why ``topic`` is not a valid name, in RocketMQ's words; None if it is valid."""
     if not topic.strip():
-        return "The specified topic is blank."
+        return BLANK_TOPIC
     if _ILLEGAL.search(topic):
         return f"The specified topic: {topic}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     if is_retry_or_dlq(topic):

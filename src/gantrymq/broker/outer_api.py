@@ -30,6 +30,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
@@ -41,9 +42,9 @@ from gantrymq.remoting.transport.turns import in_slices
 
 _UNREGISTER_TIMEOUT_MS = 3_000
 _ROUTE_TIMEOUT_MS = 3_000
-# There is no HA server yet. The field must be an address, because a Java slave fails to parse anything else. Nothing
-# can listen at port 0. At haListenPort another broker of the machine may listen, and the slave would copy its log.
-_NO_HA_SERVER = 0
+# There is no HA server. RocketMQ's name server refuses a registration without the field. At haListenPort another broker
+# of the machine may listen, and a Java slave would copy its log.
+_NO_HA_SERVER = ""
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
 log = get_logger("gantrymq.broker")
@@ -77,15 +78,15 @@ class BrokerOuterAPI:
             broker_name=broker.broker_name,
             broker_addr=self._address,
             cluster_name=broker.broker_cluster_name,
-            ha_server_addr=f"{broker.broker_ip2}:{_NO_HA_SERVER}",
+            ha_server_addr=_NO_HA_SERVER,
             broker_id=broker.broker_id,
             heartbeat_timeout_millis=broker.broker_not_active_timeout_ms if broker.enable_slave_acting_master else None,
             enable_acting_master=broker.enable_slave_acting_master,
             compressed=broker.compressed_register,
             body_crc32=zlib.crc32(raw) & _CRC_MASK,
         )
-        taken = await asyncio.gather(*(self._register_at(one, header, raw) for one in self.name_servers))
-        return sum(taken)
+        counts = await asyncio.gather(*(self._register_at(address, header, raw) for address in self.name_servers))
+        return sum(counts)
 
     def register_soon(self) -> None:
         """Start a registration because topics have changed. Changes during it are sent by one more registration."""
@@ -129,6 +130,22 @@ class BrokerOuterAPI:
             except RemotingError:
                 return True
         return False
+
+    async def delete_routes(self, topics: Iterable[str]) -> None:
+        """Delete the routes of topics to this cluster at every name server. A failure is logged.
+
+        A registration removes no topic. A broker of the cluster that still has one of them registers it again.
+        """
+        await self.settled()
+        broker = self._config.broker
+        for topic in topics:
+            header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=broker.broker_cluster_name)
+            for name_server in self.name_servers:
+                try:
+                    request = RemotingCommand.request(header)
+                    await self._client.invoke(name_server, request, broker.register_broker_timeout_ms)
+                except RemotingError as error:
+                    log.warning("a route stays", topic=topic, name_server=name_server, reason=str(error))
 
     async def heart_beat(self) -> None:
         """Send a heartbeat to every name server (BROKER_HEARTBEAT), one-way."""
@@ -175,11 +192,15 @@ class BrokerOuterAPI:
                 continue
             if response.code != ResponseCode.SUCCESS:
                 return None
-            readable = [one for one in decode_body(TopicRouteData, response.body).queue_datas if one.is_readable]
+            readable = [
+                queue_data
+                for queue_data in decode_body(TopicRouteData, response.body).queue_datas
+                if queue_data.is_readable
+            ]
             queues = (
-                MessageQueue(topic, one.broker_name, number)
-                for one in sorted(readable, key=lambda one: one.broker_name)
-                for number in queue_ids(topic, one.read_queue_nums)
+                MessageQueue(topic, queue_data.broker_name, number)
+                for queue_data in sorted(readable, key=lambda queue_data: queue_data.broker_name)
+                for number in queue_ids(topic, queue_data.read_queue_nums)
             )
             return [queue async for queue in in_slices(queues)]
         return None
@@ -202,7 +223,7 @@ class BrokerOuterAPI:
         allowed = self._config.broker.broker_permission
         chosen = list(topics)
         if not (allowed & PERM_READ and allowed & PERM_WRITE):
-            chosen = [msgspec.structs.replace(one, perm=one.perm & allowed) for one in chosen]
+            chosen = [msgspec.structs.replace(config, perm=config.perm & allowed) for config in chosen]
         return TopicConfigAndMappingSerializeWrapper(
-            topic_config_table={str(one.topic_name): one for one in chosen}, data_version=self._topics.version
+            topic_config_table={str(config.topic_name): config for config in chosen}, data_version=self._topics.version
         )

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from gantrymq.logs import get_logger
+from gantrymq.service.intervals import sleep_interval
 
 log = get_logger("gantrymq.broker")
 
@@ -21,7 +22,10 @@ class Schedule:
         self._stopped = False
 
     def every(self, name: str, interval_ms: Callable[[], int], do: Callable[[], Awaitable[object] | None]) -> None:
-        """Call ``do`` every ``interval_ms()`` milliseconds, for the first time after one interval."""
+        """Call ``do`` every ``interval_ms()`` milliseconds, for the first time after one interval.
+
+        A changed interval counts within a second.
+        """
         self._tasks.append(asyncio.ensure_future(self._run(name, interval_ms, do)))
 
     async def stop(self) -> None:
@@ -37,7 +41,7 @@ class Schedule:
 
     async def _run(self, name: str, interval_ms: Callable[[], int], do: Callable[[], Awaitable[object] | None]) -> None:
         while not self._stopped:
-            await asyncio.sleep(interval_ms() / 1000)
+            await sleep_interval(interval_ms)
             try:
                 awaited = do()
                 if awaited is not None:

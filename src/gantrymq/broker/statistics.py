@@ -24,6 +24,12 @@ SAMPLE_MS = 10_000
 MAX_ITEMS = 20_000
 # The number and the interval of the samples of each span, as in RocketMQ.
 _SPANS = ((7, SAMPLE_MS), (7, 600_000), (25, 3_600_000))
+_LATENCY_STEPS_MS = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
+_LATENCY_NAMES = (
+    *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]"),
+    *("[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]"),
+)
+_RATE_SPANS_S = (10, 60, 600)
 
 
 class _Item:
@@ -38,17 +44,17 @@ class _Item:
     def sample(self, now_ms: int) -> None:
         if not self.samples:
             self.samples = tuple(deque(maxlen=size) for size, _ in _SPANS)
-        for kept, (_, apart_ms) in zip(self.samples, _SPANS, strict=True):
-            if not kept:
-                kept.append((now_ms - apart_ms, 0, 0))  # the counts before the first sample are included
-            if now_ms - kept[-1][0] >= apart_ms:
-                kept.append((now_ms, self.value, self.times))
+        for samples, (_, apart_ms) in zip(self.samples, _SPANS, strict=True):
+            if not samples:
+                samples.append((now_ms - apart_ms, 0, 0))  # the counts before the first sample are included
+            if now_ms - samples[-1][0] >= apart_ms:
+                samples.append((now_ms, self.value, self.times))
 
     def over(self, span: int, now_ms: int) -> BrokerStatsItem:
         if not self.samples:
             return BrokerStatsItem()
-        kept = self.samples[span]
-        began_ms, value, times = kept[0]
+        samples = self.samples[span]
+        began_ms, value, times = samples[0]
         gained, took_s = self.value - value, (now_ms - began_ms) / 1000
         average = gained / (self.times - times) if self.times > times else 0.0
         return BrokerStatsItem(sum=gained, tps=gained / took_s if took_s > 0 else 0.0, avgpt=average)
@@ -129,25 +135,17 @@ class BrokerStatsManager:
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop the sums of deleted topics or groups."""
-        gone = set(keys)
+        removed = set(keys)
         self._put_items.clear()
         for kind, key in list(self._items):
-            if kind not in _OF_THE_BROKER and gone.intersection(key.split("@")):
+            if kind not in _OF_THE_BROKER and removed.intersection(key.split("@")):
                 del self._items[kind, key]
-
-
-_LATENCY_STEPS_MS = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
-_LATENCY_NAMES = (
-    *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]"),
-    *("[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]"),
-)
-_RATE_SPANS_S = (10, 60, 600)
 
 
 class _Sample(NamedTuple):
     time_ms: int
     put: int
-    found: int
+    found_times: int
     missed: int
     transferred: int
 
@@ -158,7 +156,7 @@ class StoreStatsService:
     def __init__(self, now_ms: int) -> None:
         self.boot_timestamp_ms = now_ms
         self.put_times = self.put_size_bytes = self.put_failed = self.put_longest_ms = 0
-        self.found = self.missed = self.transferred = 0
+        self.found_times = self.missed = self.transferred = 0
         self._latencies = [0] * len(_LATENCY_NAMES)
         self._samples: deque[_Sample] = deque(maxlen=_RATE_SPANS_S[-1] + 1)
         self._today: date | None = None
@@ -174,14 +172,14 @@ class StoreStatsService:
     def pulled(self, messages: int) -> None:
         """Count an answered pull with ``messages`` messages."""
         if messages:
-            self.found += 1
+            self.found_times += 1
             self.transferred += messages
         else:
             self.missed += 1
 
     def sample(self, now_ms: int, put_total: int, get_total: int) -> None:
         """Take a sample of the sums. Called once a second. At midnight the totals of the broker are kept too."""
-        self._samples.append(_Sample(now_ms, self.put_times, self.found, self.missed, self.transferred))
+        self._samples.append(_Sample(now_ms, self.put_times, self.found_times, self.missed, self.transferred))
         today = date.fromtimestamp(now_ms / 1000)
         if self._today is not None and today != self._today:
             self._mornings.append((put_total, get_total))
@@ -205,9 +203,9 @@ class StoreStatsService:
             "dispatchMaxBuffer": "0",
             "getMessageEntireTimeMax": "0",
             "putTps": self._rates("put"),
-            "getFoundTps": self._rates("found"),
+            "getFoundTps": self._rates("found_times"),
             "getMissTps": self._rates("missed"),
-            "getTotalTps": self._rates("found", "missed"),
+            "getTotalTps": self._rates("found_times", "missed"),
             "getTransferredTps": self._rates("transferred"),
             "putLatency99": f"{self._latency(0.99):.2f}",
             "putLatency999": f"{self._latency(0.999):.2f}",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gantrymq.logs import get_logger
-from gantrymq.store.message_store import DeletedQueues, MessageStore
+from gantrymq.store.deletions import DeletedQueues
+from gantrymq.store.message_store import MessageStore
 
 log = get_logger()
 
@@ -12,6 +13,8 @@ def log_opening(store: MessageStore) -> None:
     """Log which files of the log are missing, and what recovery has cut."""
     for note in [*store.accepted, *store.notes]:
         log.warning("files of the commit log are missing", path=str(note.path), reason=note.reason)
+    for reason in store.accepted_contents:
+        log.warning(f"accepted without effect: {reason.text}")
     report = store.recovery
     cut = {
         "cut_bytes": report.cut_bytes,
@@ -22,8 +25,8 @@ def log_opening(store: MessageStore) -> None:
     }
     if any(cut.values()):
         is_recreated = report.index_files_dropped and sum(map(bool, cut.values())) == 1  # only the index
-        place = {"log_ends_at": report.max_phy_offset, "stop_reason": report.stop_reason.value}
-        (log.info if is_recreated else log.warning)("recovery has cut the store", **place, **cut)
+        log_end = {"log_ends_at": report.max_phy_offset, "stop_reason": report.stop_reason.value}
+        (log.info if is_recreated else log.warning)("recovery has cut the store", **log_end, **cut)
 
 
 def log_failure(service: str, error: Exception, is_final: bool) -> None:

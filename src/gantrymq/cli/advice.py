@@ -16,9 +16,11 @@ from gantrymq.errors import (
     NoRouteError,
     RemotingConnectError,
     RemotingTimeoutError,
+    SendFailedError,
 )
 
 _RETRY, _NO_ROUTE_OF = "%RETRY%", "no route of topic "
+_NO_WRITE_TO, _NO_WRITE = "No route info of this topic: ", ": no broker that has it accepts sends"
 
 
 def advised(error: GantrymqError) -> str:
@@ -26,6 +28,8 @@ def advised(error: GantrymqError) -> str:
     match error:
         case MQBrokerError():
             return _refused(error)
+        case SendFailedError(__cause__=MQBrokerError() as refused):
+            return _refused(refused)
         case NoRouteError():
             return _unknown(str(error))
         case RemotingTimeoutError():
@@ -49,7 +53,18 @@ def advice() -> Iterator[None]:
         raise error if text == str(error) else MQClientError(text) from error
 
 
+def unreadable(topic: str) -> MQClientError:
+    """The error for a topic without a queue that may be read."""
+    return MQClientError(f"{topic} may not be read; {_permitted(topic)}")
+
+
+def _permitted(topic: str) -> str:
+    return f"`gantrymq admin topic perm '{topic}' RW` allows it, unless brokerPermission at the broker is not 6"
+
+
 def _unknown(text: str) -> str:
+    if text.startswith(_NO_WRITE_TO) and text.endswith(_NO_WRITE):
+        return f"{text}; {_permitted(text.removeprefix(_NO_WRITE_TO).removesuffix(_NO_WRITE))}"
     if not text.startswith(_NO_ROUTE_OF):
         return text
     topic = text.removeprefix(_NO_ROUTE_OF).removesuffix(": no broker has it")
@@ -75,6 +90,8 @@ def _refused(error: MQBrokerError) -> str:
         ResponseCode.CONSUMER_NOT_ONLINE: "no consumer of the group is connected",
         ResponseCode.SYSTEM_BUSY: "try again in a moment",
     }
+    if error.response_code == ResponseCode.NO_PERMISSION and lines and lines[0].startswith("the topic["):
+        return f"{problem}; `gantrymq admin topic perm TOPIC RW` allows it"
     is_missing = "not exist" in problem and error.response_code == ResponseCode.NO_PERMISSION  # a subject of ACL 2.0
-    found = [text for code, text in step.items() if code == error.response_code and not is_missing]
-    return f"{problem}; {found[0]}" if found else problem
+    advice = [text for code, text in step.items() if code == error.response_code and not is_missing]
+    return f"{problem}; {advice[0]}" if advice else problem

@@ -12,12 +12,13 @@ from gantrymq.cli.help_texts import help_text
 
 # Each is a function in the module of the same name.
 _IN_STORE: tuple[str, ...] = (
-    *("info", "dump", "show", "log", "query", "at", "pending", "verify", "export"),
-    *("recover", "rebuild", "salvage", "ingest"),
+    *("info", "usage", "dump", "show", "log", "query", "at", "pending", "verify", "export"),
+    *("recover", "rebuild", "salvage", "ingest", "preflight"),
 )
+_IN_TABLE: tuple[str, ...] = ("land", "status")
 _OTHERS: tuple[str, ...] = (
     *("produce", "consume", "serve", "namesrv", "broker", "proxy", "console"),
-    *("completion", "man"),
+    *("sql", "completion", "man"),
 )
 
 
@@ -27,13 +28,15 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     Typer makes a parser for each command that it knows, which takes a tenth of a start for all of them.
     """
     first, second = [*arguments, "", ""][:2]
-    in_store, others = _IN_STORE, _OTHERS
+    in_store, in_table, others = _IN_STORE, _IN_TABLE, _OTHERS
     if first == "store" and second in _IN_STORE:
-        in_store, others = (second,), ()
-    elif first in _OTHERS:
-        in_store, others = (), (first,)
-    elif first in ("admin", "mqadmin"):
+        in_store, in_table, others = (second,), (), ()
+    elif first == "table":
         in_store, others = (), ()
+    elif first in _OTHERS:
+        in_store, in_table, others = (), (), (first,)
+    elif first in ("admin", "mqadmin"):
+        in_store, in_table, others = (), (), ()
     app = typer.Typer(
         name="gantrymq",
         no_args_is_help=True,
@@ -48,6 +51,12 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         store.command(help=help_text(_command(name)))(_command(name))
     if in_store:
         app.add_typer(store, name="store")
+    table = typer.Typer(no_args_is_help=True, help="Land topics in tables of Delta, Iceberg or Parquet.")
+    for name in in_table:
+        command = _command(name, "table.")
+        table.command(help=help_text(command))(command)
+    if in_table:
+        app.add_typer(table, name="table")
     for name in others:
         app.command(help=help_text(_command(name)))(_command(name))
     if first == "admin" or in_store == _IN_STORE:
@@ -63,8 +72,8 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _command(name: str) -> Any:
-    return getattr(import_module(f"gantrymq.cli.{name}"), name)
+def _command(name: str, folder: str = "") -> Any:
+    return getattr(import_module(f"gantrymq.cli.{folder}{name}"), name)
 
 
 def _print_version(wanted: bool) -> None:

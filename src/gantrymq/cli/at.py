@@ -45,8 +45,8 @@ def at(
 
     with closing(open_reader(store, read_options(config, set_))) as reader:
         offset = reader.offset_at(topic, queue, timestamp)
-        found = reader.consume_queues.get(topic, queue)
-    if found is None:
+        consume_queue = reader.consume_queues.get(topic, queue)
+    if consume_queue is None:
         warn(f"{store} has no queue {queue} of topic {topic}")
     if json:
         from gantrymq.cli.json_lines import JsonLines
@@ -56,7 +56,7 @@ def at(
     else:
         from gantrymq.model.texts import time_text
 
-        behind = found is not None and offset == found.max_offset
+        behind = consume_queue is not None and offset == consume_queue.max_offset
         remark = " (the queue's end: nothing was stored then or later)" if behind else ""
         print_line(f"{topic}, queue {queue}, from {time_text(timestamp)}: queue offset {offset}{remark}")
     end_reading(reader.problems, notes=reader.notes)

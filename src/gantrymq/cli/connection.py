@@ -38,6 +38,8 @@ DEFAULT_PROFILE = "default"
 PROFILE_VARIABLE = "GANTRYMQ_PROFILE"
 _OTHERS_READ = 0o077
 _EVENT = re.compile(r"^event=(['\"])(.*?)\1 ?")  # the head of a line of the log
+_BOOLEANS = {"true": "true", "1": "true", "false": "false", "0": "false"}
+_CONNECTION = "connection"
 
 
 class _Value(NamedTuple):
@@ -61,11 +63,10 @@ _VALUES = (
     _Value("tls_key_password", "GANTRYMQ_TLS_KEY_PASSWORD", "tls.client.keyPassword"),
 )
 _NAMES = tuple(value.name for value in _VALUES)
-_BOOLEANS = {"true": "true", "1": "true", "false": "false", "0": "false"}
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClusterConnection:
     """How to reach a cluster. ``name_servers`` is ``host:port;host:port``, ``tls`` has keys of tls.properties."""
 
     name_servers: str
@@ -76,7 +77,7 @@ class Connection:
     tls: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def read(cls, given: Mapping[str, str | bool | None], profile: str | None = None) -> Connection:
+    def read(cls, given: Mapping[str, str | bool | None], profile: str | None = None) -> ClusterConnection:
         """The connection of the options ``given``, by parameter name; None for an option that is not there.
 
         Raises BadParameter without a name server, and ConfigError for an unknown profile or a wrong value of one.
@@ -86,16 +87,16 @@ class Connection:
         named = profile or os.environ.get(PROFILE_VARIABLE)
         layers = [options, variables]
         layers.insert(1 if named else 2, _profile(named))
-        found = {name: text for layer in reversed(layers) for name, text in layer.items()}
-        if not found.get("namesrv", "").strip():
+        values = {name: text for layer in reversed(layers) for name, text in layer.items()}
+        if not values.get("namesrv", "").strip():
             raise typer.BadParameter(f"no name server: give -n HOST:PORT, set NAMESRV_ADDR, or see {profile_file()}")
         return cls(
-            name_servers=found["namesrv"],
-            namespace=found.get("namespace", ""),
-            access_key=found.get("access_key", ""),
-            secret_key=found.get("secret_key", ""),
-            security_token=found.get("security_token", ""),
-            tls=_tls(found),
+            name_servers=values["namesrv"],
+            namespace=values.get("namespace", ""),
+            access_key=values.get("access_key", ""),
+            secret_key=values.get("secret_key", ""),
+            security_token=values.get("security_token", ""),
+            tls=_tls(values),
         )
 
     @property
@@ -154,9 +155,9 @@ def _text(name: str, value: str | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _tls(found: Mapping[str, str]) -> dict[str, str]:
+def _tls(values: Mapping[str, str]) -> dict[str, str]:
     """The keys of tls.properties. A file implies TLS. A trusted certificate makes the client verify the servers."""
-    keys = {value.tls_key: found[value.name] for value in _VALUES if value.tls_key and found.get(value.name)}
+    keys = {value.tls_key: values[value.name] for value in _VALUES if value.tls_key and values.get(value.name)}
     if not keys:
         return {}
     enabled = keys.get("tls.enable", "true")
@@ -235,19 +236,16 @@ def _options(
     """The options of a connection; :func:`connects` copies this signature."""
 
 
-_CONNECTION = "connection"
-
-
 def connection_parameters() -> Mapping[str, inspect.Parameter]:
-    """The options of a connection as parameters of a command, by name: those of :meth:`Connection.read`."""
+    """The options of a connection as parameters of a command, by name: those of :meth:`ClusterConnection.read`."""
     return inspect.signature(_options, eval_str=True).parameters
 
 
 def connects(command: Callable[..., None], *, unless: str | None = None) -> Callable[..., None]:
     """Replace a command's parameter ``connection`` by the options of a connection, after its other options.
 
-    The command is called with a :class:`Connection`. ``unless`` names a parameter that replaces the cluster by another
-    source. If it is given, ``connection`` is None, and an option of a connection is a usage error.
+    The command is called with a :class:`ClusterConnection`. ``unless`` names a parameter that replaces the
+    cluster by another source. If it is given, ``connection`` is None, and an option of a connection is a usage error.
     """
     shared = connection_parameters()
     own = inspect.signature(command, eval_str=True).parameters
@@ -258,15 +256,15 @@ def connects(command: Callable[..., None], *, unless: str | None = None) -> Call
         profile = given.pop("profile")
         if unless is None or arguments[unless] is None:
             with client_warnings(), advice():
-                command(connection=Connection.read(given, profile), **arguments)
+                command(connection=ClusterConnection.read(given, profile), **arguments)
             return
         for name, value in (("profile", profile), *given.items()):
             if value is not None:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} is for a cluster, --{unless} takes none")
         command(connection=None, **arguments)
 
-    parameters = [one for one in own.values() if one.name != _CONNECTION] + list(shared.values())
-    by_name = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    parameters = [parameter for parameter in own.values() if parameter.name != _CONNECTION] + list(shared.values())
+    by_name = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     called.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
-    called.__annotations__ = {one.name: one.annotation for one in by_name}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in by_name}
     return called

@@ -9,12 +9,12 @@ import typer
 
 from gantrymq.cli.advice import advice
 from gantrymq.cli.client_keys import ClientKeys, read_client_keys
-from gantrymq.cli.connection import Connection, client_warnings, connects
+from gantrymq.cli.connection import ClusterConnection, client_warnings, connects
 from gantrymq.cli.opened import read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings
 
 if TYPE_CHECKING:
-    from gantrymq.console.view import Site
+    from gantrymq.console.page_request import Site
 
 _DEFAULT_PORT = 8580
 
@@ -54,7 +54,7 @@ def console(
     set_: Settings = None,
     json: AsJson = False,
     *,
-    connection: Connection | None,
+    connection: ClusterConnection | None,
 ) -> None:
     """Serve web pages about a cluster, or about a store directory, until Ctrl-C.
 
@@ -70,14 +70,14 @@ def console(
     """
     from gantrymq.cli.serving import serve_until_stopped
     from gantrymq.console.security import new_token
-    from gantrymq.console.server import ConsoleServer, access_for
+    from gantrymq.console.server import ConsoleServer, access_rules
 
     if connection is not None and (config is not None or set_):
         raise typer.BadParameter("-c and --set are for a STORE; a cluster has its own settings")
     if (https_cert is None) != (https_key is None):
         raise typer.BadParameter("--https-cert and --https-key go together")
     site = _store_site(store, config, set_) if connection is None else _cluster_site(connection, client_keys)
-    access = access_for(
+    access = access_rules(
         listen, allow_changes=allow_changes, token=new_token() if token else None, host_names=tuple(host_name or ())
     )
     with client_warnings(), advice():
@@ -89,7 +89,7 @@ def console(
 console = connects(console, unless="store")
 
 
-def _cluster_site(connection: Connection, client_keys: list[str] | None) -> Site:
+def _cluster_site(connection: ClusterConnection, client_keys: list[str] | None) -> Site:
     from gantrymq.client.settings import ClientConfig
     from gantrymq.console.cluster.site import cluster_site
 

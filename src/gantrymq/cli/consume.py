@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from gantrymq.cli.client_keys import ClientKeys, read_client_keys
-from gantrymq.cli.connection import Connection, connects
+from gantrymq.cli.connection import ClusterConnection, connects
 from gantrymq.cli.options import Settings, whole_number
 from gantrymq.cli.produce import numbered_queue
 from gantrymq.cli.streams.formats import TOKENS, BodyAs
@@ -19,7 +19,7 @@ from gantrymq.cli.streams.formats import TOKENS, BodyAs
 if TYPE_CHECKING:
     from gantrymq.cli.streams.formats import Piece
     from gantrymq.cli.streams.messages_in import QueueNumber
-    from gantrymq.cli.streams.positions import Span
+    from gantrymq.cli.streams.positions import PositionSpan
     from gantrymq.cli.streams.sources import Filter, Source
 
 _ATTEMPTS = 10  # of a request; a broker may be unreachable for half a minute
@@ -76,7 +76,7 @@ Config = Annotated[
 
 @partial(connects, unless="store")
 def consume(
-    connection: Connection | None,
+    connection: ClusterConnection | None,
     words: Words = None,
     topic: Topics = None,
     offset: Offsets = None,
@@ -139,7 +139,7 @@ class _What(NamedTuple):
 
     topics: list[str]
     queues: tuple[QueueNumber, ...]
-    span: Span
+    span: PositionSpan
     wanted: Filter
     group: str | None
 
@@ -197,7 +197,9 @@ def _stored(
     return source, reader.config.max_decompressed_body_size_bytes
 
 
-def _of_cluster(connection: Connection, what: _What, keys: list[str] | None, *, exits: bool) -> tuple[Source, int]:
+def _of_cluster(
+    connection: ClusterConnection, what: _What, keys: list[str] | None, *, exits: bool
+) -> tuple[Source, int]:
     """The source over a cluster, and the most bytes of a body."""
     from gantrymq.cli.streams.pulled import PulledSource
     from gantrymq.client.pull.pull_client import PullClient
@@ -213,7 +215,7 @@ def _of_cluster(connection: Connection, what: _What, keys: list[str] | None, *, 
 
 
 def _of_group(
-    connection: Connection, what: _What, group: str, keys: list[str] | None, *, exits: bool
+    connection: ClusterConnection, what: _What, group: str, keys: list[str] | None, *, exits: bool
 ) -> tuple[Source, int]:
     from gantrymq.cli.streams.grouped import GroupSource, where_settings
     from gantrymq.client.consumer.lite_pull import LitePullConsumer

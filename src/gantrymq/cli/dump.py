@@ -6,13 +6,14 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from gantrymq.cli.opened import end_reading, read_options
-from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number
+from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number, require_range
 from gantrymq.cli.terminal import DONE, FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def dump(
     begin: Begin = None,
     end: End = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")] = None,
-    most: Annotated[
+    max_messages: Annotated[
         int | None, typer.Option("--max", metavar="N", parser=count, help="At most this many messages.")
     ] = None,
     config: ConfigFile = None,
@@ -65,7 +66,11 @@ def dump(
     from gantrymq.cli.opened import open_reader
 
     reading = read_options(config, set_)
-    wanted = _Wanted(topic, queue, from_ or 0, tail, begin, end, tag, most)
+    require_range(begin, end)
+    records = RecordChoice(begin_ms=begin, end_ms=end, tag=tag)
+    wanted = _Wanted(
+        topic=topic, queue_id=queue, begin=from_ or 0, tail=tail, max_messages=max_messages, records=records
+    )
     with closing(open_reader(store, reading, reads_queue=wanted.reads_all_of)) as reader:
         entries = _Entries(reader, wanted)
         if topic is not None and not entries.queues:
@@ -75,31 +80,17 @@ def dump(
         end_reading(reader.problems, FINDINGS if entries.unreadable or entries.wrong_crc else DONE, reader.notes)
 
 
-class _Wanted(NamedTuple):
-    """The options that select messages. None means no restriction."""
+@dataclass(frozen=True, kw_only=True)
+class RecordChoice:
+    """The options that select messages by the contents of their records. None means no restriction."""
 
-    topic: str | None
-    queue_id: int | None
-    begin: int
-    tail: int | None
-    begin_ms: int | None
-    end_ms: int | None
-    tag: str | None
-    most: int | None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    tag: str | None = None
 
-    @property
-    def looks_at_records(self) -> bool:
-        """Whether the selection depends on the contents of records."""
-        return (self.begin_ms, self.end_ms, self.tag) != (None, None, None)
-
-    def takes_queue(self, queue: ConsumeQueue) -> bool:
-        """Whether the selection takes messages of a queue."""
-        return self.topic in (None, queue.topic) and self.queue_id in (None, queue.queue_id)
-
-    def reads_all_of(self, queue: ConsumeQueue) -> bool:
-        """Whether all entries of a queue are read."""
-        is_part = self.most is not None or self.begin > 0 or (self.tail is not None and not self.looks_at_records)
-        return self.takes_queue(queue) and not is_part
+    def __bool__(self) -> bool:
+        """Whether any option restricts the selection."""
+        return self != RecordChoice()
 
     def takes(self, record: Record | None) -> bool:
         """Whether a message is selected. An unreadable one counts as selected."""
@@ -112,6 +103,27 @@ class _Wanted(NamedTuple):
         is_late = self.begin_ms is None or stored_ms >= self.begin_ms
         is_early = self.end_ms is None or stored_ms < self.end_ms
         return is_late and is_early and self.tag in (None, record.properties.get(PROPERTY_TAGS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """The options that select messages. None means no restriction."""
+
+    topic: str | None
+    queue_id: int | None
+    begin: int
+    tail: int | None
+    max_messages: int | None
+    records: RecordChoice
+
+    def takes_queue(self, queue: ConsumeQueue) -> bool:
+        """Whether the selection takes messages of a queue."""
+        return self.topic in (None, queue.topic) and self.queue_id in (None, queue.queue_id)
+
+    def reads_all_of(self, queue: ConsumeQueue) -> bool:
+        """Whether all entries of a queue are read."""
+        is_part = self.max_messages is not None or self.begin > 0 or (self.tail is not None and not self.records)
+        return self.takes_queue(queue) and not is_part
 
 
 class _Entry(NamedTuple):
@@ -136,23 +148,23 @@ class _Entries:
         self._wanted = wanted
         self._read = 0
         self._total = sum(max(queue.max_offset - self._first(queue), 0) for queue in self.queues)
-        self._left = self._total if wanted.most is None else wanted.most
-        if not wanted.looks_at_records:
+        self._left = self._total if wanted.max_messages is None else wanted.max_messages
+        if not wanted.records:
             self._total = min(self._total, self._left)
 
     def _first(self, queue: ConsumeQueue) -> int:
         first = max(queue.min_offset, self._wanted.begin)
-        if self._wanted.tail is None or self._wanted.looks_at_records:
+        if self._wanted.tail is None or self._wanted.records:
             return first
         return max(first, queue.max_offset - self._wanted.tail)
 
     def of(self, queue: ConsumeQueue, report: Report | None) -> Iterator[_Entry]:
         """Yield the selected entries in order, without blank units."""
-        found: Iterable[_Entry] = self._all(queue, report)
-        if self._wanted.looks_at_records:
-            found = (entry for entry in found if self._wanted.takes(entry.record))
-            found = found if self._wanted.tail is None else deque(found, self._wanted.tail)
-        for entry in found if self._left else ():
+        entries: Iterable[_Entry] = self._all(queue, report)
+        if self._wanted.records:
+            entries = (entry for entry in entries if self._wanted.records.takes(entry.record))
+            entries = entries if self._wanted.tail is None else deque(entries, self._wanted.tail)
+        for entry in entries if self._left else ():
             self.unreadable += entry.record is None
             self.wrong_crc += entry.record is not None and not entry.record.is_body_whole
             self._left -= 1
@@ -163,19 +175,22 @@ class _Entries:
             report(_STEP, self._total, self._total)
 
     def _all(self, queue: ConsumeQueue, report: Report | None) -> Iterator[_Entry]:
-        from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
         from gantrymq.format.queue_ext import is_address
+        from gantrymq.format.queue_units import Units
         from gantrymq.tools.read.record_rows import MAX_AT_ONCE
 
         offset = self._first(queue)
         while offset < queue.max_offset:
-            most = MAX_AT_ONCE if self._wanted.looks_at_records else min(MAX_AT_ONCE, self._left)
-            units = queue.entries(offset, min(most, queue.max_offset - offset))
+            max_units = MAX_AT_ONCE if self._wanted.records else min(MAX_AT_ONCE, self._left)
+            units = queue.entries(offset, min(max_units, queue.max_offset - offset))
             if not len(units):
                 return
             records = self._rows.read(units["phy_offset"].astype("=i8"))
-            for (phy_offset, size, tags_code), record in zip(units.tolist(), records, strict=True):
-                if size != BLANK_UNIT_SIZE:
+            is_filler = Units(units).is_filler.tolist()
+            for (phy_offset, size, tags_code), record, is_skipped in zip(
+                units.tolist(), records, is_filler, strict=True
+            ):
+                if not is_skipped:
                     if record is not None and record.size != size:
                         record = None
                     if is_address(tags_code):
@@ -198,9 +213,9 @@ def _print_json(path: Path, reader: StoreReader, entries: _Entries) -> None:
             offsets = {"minOffset": queue.min_offset, "maxOffset": queue.max_offset}
             out.write({"kind": "queue", "topic": queue.topic, "queueId": queue.queue_id, **offsets})
         for queue in entries.queues:
-            place = {"topic": queue.topic, "queueId": queue.queue_id}
+            queue_fields = {"topic": queue.topic, "queueId": queue.queue_id}
             for offset, phy_offset, size, tags_code, record in entries.of(queue, report):
-                entry = {**place, "queueOffset": offset, "phyOffset": phy_offset}
+                entry = {**queue_fields, "queueOffset": offset, "phyOffset": phy_offset}
                 if record is None:
                     out.write({"kind": "unreadable", **entry})
                 else:
@@ -219,8 +234,8 @@ def _print_text(path: Path, reader: StoreReader, entries: _Entries) -> None:
     ]
     print_table(["topic", ">queue", ">min offset", ">max offset"], rows)
     for queue in entries.queues:
-        for place, (offset, phy_offset, _, _, record) in enumerate(entries.of(queue, None)):
-            if place == 0:
+        for number, (offset, phy_offset, _, _, record) in enumerate(entries.of(queue, None)):
+            if number == 0:
                 print_line(f"{queue.topic}, queue {queue.queue_id}")
                 print(f"{'offset':>10}  {heading()}")
             text = record_text(record) if record else f"{phy_offset:>14}  unreadable"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.opened import read_options
+from gantrymq.cli.opened import read_options, warn_of_contents
 from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
-from gantrymq.cli.stop_signals import sigterm_unwinds
+from gantrymq.cli.stop_signals import interrupt_on_sigterm
 from gantrymq.cli.terminal import FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
@@ -95,8 +95,10 @@ def export(
     what = (store, out, ExportFormat(format_.value), selection)
     if str(out) == _STDOUT:
         _check_stdout(engine, format_)
-    with sigterm_unwinds():
-        report = _export(what, engine, spark_conf, read_options(config, set_), decompress=not compressed)
+    with interrupt_on_sigterm():
+        reading = read_options(config, set_)
+        report = _export(what, engine, spark_conf, reading, decompress=not compressed)
+    warn_of_contents(store, reading)
     for name in report.missing_topics:
         warn(f"there is no topic {name}")
     if str(out) == _STDOUT:
@@ -180,6 +182,7 @@ def _fields(store: Path, out: Path, engine: Engine, format_: Format, report: Exp
         "undecodable": report.undecodable,
         "lostMessages": account["lostMessages"],
         "repaired": account["repaired"],
+        "quarantined": account["quarantined"],
         "notCompared": account["notCompared"],
         "misfiledQueues": account["misfiledQueues"],
     }

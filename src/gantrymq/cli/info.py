@@ -94,5 +94,5 @@ def _print(summary: StoreSummary) -> None:
     pairs += [("config", text) for path, text in summary.notes if path == summary.path / "config"]
     print_pairs(str(summary.path), pairs)
     if summary.topics:
-        rows = [(one.topic, f"{one.queues:,}", f"{one.messages:,}") for one in summary.topics]
+        rows = [(topic.topic, f"{topic.queues:,}", f"{topic.messages:,}") for topic in summary.topics]
         print_table(["topic", ">queues", ">messages"], rows)

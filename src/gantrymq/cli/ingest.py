@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.opened import read_options
+from gantrymq.cli.opened import read_writing_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.terminal import FINDINGS, print_error, warn
 
@@ -57,7 +57,7 @@ def ingest(
     from gantrymq.cli.stop_signals import StopSignals
     from gantrymq.clock import SystemClock
 
-    clock, reading = SystemClock(), read_options(config, set_)
+    clock, reading = SystemClock(), read_writing_options(config, set_, appends=True)
     with ExitStack() as stack:
         stream = stack.enter_context(_open_input(file))
         opened = _open(store, reading)
@@ -97,7 +97,9 @@ def _open(path: Path, reading: Reading) -> MessageStore:
 
 def _print_recovery(opened: MessageStore) -> None:
     """Warn about queue entries that the recovery cut: they were messages, and their offsets are given out again."""
-    for note in opened.notes:
+    from gantrymq.store.contents import accepted_notes
+
+    for note in [*opened.notes, *accepted_notes(opened.path, opened.accepted_contents)]:
         warn(str(note))
     report = opened.recovery
     if report.queue_units_cut:

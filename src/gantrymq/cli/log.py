@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from gantrymq.cli.opened import end_reading, read_options
+from gantrymq.cli.opened import end_reading, read_options, warn_of_contents
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 from gantrymq.format.stop_reason import StopReason
 
@@ -45,7 +45,7 @@ def log(
         int | None,
         typer.Option("--from", metavar="OFFSET", parser=count, help="Begin at the record at this physical offset."),
     ] = None,
-    most: Annotated[
+    max_items: Annotated[
         int | None, typer.Option("--max", metavar="N", parser=count, help="At most this many records.")
     ] = None,
     config: ConfigFile = None,
@@ -66,7 +66,7 @@ def log(
     """
     opened = open_log(store, read_options(config, set_))
     with closing(opened.log):
-        items = _first(_items(opened, opened.log.min_offset if from_ is None else from_), most)
+        items = _first(_items(opened, opened.log.min_offset if from_ is None else from_), max_items)
         (_print_json if json else _print_text)(items)
     end_reading(opened.problems)
 
@@ -98,6 +98,7 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
     lost = LostPages((paths.root, *paths.commit_logs))
     fs = OverlayFileSystem(lost)
     require_store(fs, paths)
+    warn_of_contents(path, reading)
     sizes = find_file_sizes(fs, paths, reading.config, reading.given)
     commit_log = CommitLog(fs, paths, sizes.mapped_file_size_commit_log)
     problems, _ = log_state(fs, paths, sizes)
@@ -107,14 +108,14 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
     return OpenedLog(commit_log, problems, lost)
 
 
-def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
-    """The first ``most`` records and the items between them, then an end at the offset of the next record."""
+def _first(items: Iterator[Item], max_records: int | None) -> Iterator[Item]:
+    """The first ``max_records`` records and the items between them, then an end at the offset of the next record."""
     from gantrymq.tools.read.record_rows import Record
 
     records = 0
     for offset, item in items:
         if isinstance(item, Record):
-            if records == most:
+            if records == max_records:
                 yield offset, _MAX_REACHED
                 return
             records += 1
@@ -188,17 +189,17 @@ def _print_json(items: Iterator[Item]) -> None:
         for offset, item in items:
             if isinstance(item, Lost):
                 error = item.error
-                place = {"path": str(error.path), "position": error.position, "reason": error.cause}
-                out.write({"kind": "unreadable", "phyOffset": offset, "bytes": item.size, **place})
+                fields = {"path": str(error.path), "position": error.position, "reason": error.cause}
+                out.write({"kind": "unreadable", "phyOffset": offset, "bytes": item.size, **fields})
             elif isinstance(item, str):
                 out.write({"kind": "end", "phyOffset": offset, "reason": item})
             elif isinstance(item, int):
                 out.write({"kind": "blank", "phyOffset": offset, "size": item})
             else:
                 row = item.row
-                place = {"topic": item.topic, "queueId": row[codes.QUEUE_ID], "queueOffset": row[codes.QUEUE_OFFSET]}
+                fields = {"topic": item.topic, "queueId": row[codes.QUEUE_ID], "queueOffset": row[codes.QUEUE_OFFSET]}
                 state = {"version": row[codes.VERSION], "crcOk": row[codes.CRC_OK] == 1}
-                head = {**place, "phyOffset": offset, "size": row[codes.SIZE], **state}
+                head = {**fields, "phyOffset": offset, "size": row[codes.SIZE], **state}
                 out.write({"kind": "message", **head, **item.fields()})
 
 
@@ -221,6 +222,6 @@ def _print_text(items: Iterator[Item]) -> None:
             row = item.row
             records += 1
             bad += not row[codes.CRC_OK]
-            place = f"{item.topic}/{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"
-            print_line(f"{record_text(item, place)}{'' if row[codes.CRC_OK] else '  WRONG CRC'}")
+            position = f"{item.topic}/{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"
+            print_line(f"{record_text(item, position)}{'' if row[codes.CRC_OK] else '  WRONG CRC'}")
     print(f"{count_text(records, 'record')}, {count_text(bad, 'wrong CRC')}" if bad else count_text(records, "record"))

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from gantrymq.cli.exit_codes import EXIT_CODES
+
 if TYPE_CHECKING:
     from typer.core import TyperCommand, TyperGroup
 
 _EXAMPLE = " " * 4
 _MARKUP = re.compile(r"(?<!\\)\[/?(?:bold|italic|dim|[a-z]+ on [a-z]+|red|green|yellow|cyan)\]")
-_FILES = """\
+_ENVIRONMENT = """\
 .SH ENVIRONMENT
 .TP
 .B GANTRYMQ_SET_\\fIkey\\fR
@@ -23,22 +25,6 @@ The connection of admin, produce and consume to a cluster.
 .TP
 .B GANTRYMQ_DEBUG
 1 shows where a fault of gantrymq happened.
-.SH EXIT STATUS
-.TP
-.B 0
-Done.
-.TP
-.B 1
-Findings: something is unreadable or damaged, or an input line was rejected.
-.TP
-.B 2
-Usage: an unknown option, a bad value, a bad setting.
-.TP
-.B 3
-Failed: no store, locked, disk full, no permission, ambiguous, or a fault of gantrymq.
-.TP
-.B 130
-Interrupted (143: by SIGTERM).
 """
 
 
@@ -68,7 +54,13 @@ def manual_page() -> str:
     lines += [".SH COMMANDS"]
     for words, command in _commands(root, ()):
         lines += _command(words, command)
-    return "\n".join(lines) + "\n" + _FILES
+    return "\n".join(lines) + "\n" + _ENVIRONMENT + "".join(_exit_status())
+
+
+def _exit_status() -> Iterator[str]:
+    yield ".SH EXIT STATUS\n"
+    for row in EXIT_CODES:
+        yield f".TP\n.B {row.code}\n{_escaped(row.name.capitalize())}: {_escaped(row.meaning)}.\n"
 
 
 def _commands(group: TyperGroup, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:
@@ -81,18 +73,18 @@ def _commands(group: TyperGroup, words: tuple[str, ...]) -> Iterator[tuple[tuple
 
 
 def _command(words: tuple[str, ...], command: TyperCommand) -> Iterator[str]:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    given = " ".join(_escaped(one.make_metavar(_context(command))) for one in arguments)
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    given = " ".join(_escaped(argument.make_metavar(_context(command))) for argument in arguments)
     yield f'.SS "gantrymq {" ".join((*words, given)).rstrip()}"'
     yield from _prose(command.help)
-    for one in command.params:
-        if one.param_type_name == "argument" or one.name == "help":
+    for param in command.params:
+        if param.param_type_name == "argument" or param.name == "help":
             continue
         yield ".TP"
-        names = ", ".join([*one.opts, *one.secondary_opts])
-        value = "" if getattr(one, "is_flag", False) else f" {one.make_metavar(_context(command))}"
+        names = ", ".join([*param.opts, *param.secondary_opts])
+        value = "" if getattr(param, "is_flag", False) else f" {param.make_metavar(_context(command))}"
         yield rf"\fB{_escaped(names)}\fR{_escaped(value)}"
-        yield _text(getattr(one, "help", None) or "")
+        yield _text(getattr(param, "help", None) or "")
 
 
 def _context(command: TyperCommand) -> Any:

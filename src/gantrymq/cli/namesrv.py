@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.options import AsJson, Settings
-from gantrymq.cli.server_options import Verbose, read_server_options
+from gantrymq.cli.server_options import Verbose, read_server_options, warn_of_acceptances
 
 if TYPE_CHECKING:
     from gantrymq.namesrv.server import NamesrvServer
@@ -45,7 +45,7 @@ def namesrv(
     """
     from gantrymq.cli.serving import serve_until_stopped
     from gantrymq.namesrv.server import NamesrvServer
-    from gantrymq.namesrv.settings import without_effect
+    from gantrymq.namesrv.settings import is_known, without_effect
 
     settings = read_server_options(config, set_)
     read = settings.namesrv(listen_port, Path.home() / "namesrv", own_port=True)
@@ -54,6 +54,7 @@ def namesrv(
     settings.warn_if_exposed(read.bind_address, acl=None)
     others = without_effect(settings.entries)
     server = NamesrvServer(read, others=others, tls=settings.tls(), client_tls=settings.client_tls())
+    warn_of_acceptances((), read.accept_without_effect, is_known)  # the name server itself logs what it accepts
     serve_until_stopped(_Announced(server), json=json, verbose=verbose)
 
 

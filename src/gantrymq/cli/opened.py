@@ -21,9 +21,28 @@ if TYPE_CHECKING:
 
 def read_options(config_file: Path | None, assignments: list[str] | None) -> Reading:
     """The settings of ``-c`` and ``--set``; ``--set`` has precedence. Warns on stderr. Raises ConfigError, OSError."""
+    return _warned(_read(config_file, assignments))
+
+
+def read_writing_options(config_file: Path | None, assignments: list[str] | None, *, appends: bool = False) -> Reading:
+    """As :func:`read_options`, for a command that changes a store, or adds messages to it (``appends``).
+
+    Raises NotHonouredError for a key that says that the store has another form, unless acceptWithoutEffect names it.
+    """
+    from gantrymq.config.refused_keys import Work
+
+    reading = _read(config_file, assignments)
+    reading.require_honoured(Work.APPEND if appends else Work.WRITE)
+    return _warned(reading)
+
+
+def _read(config_file: Path | None, assignments: list[str] | None) -> Reading:
     from gantrymq.config.properties import read_settings
 
-    reading = read_settings(read_entries(config_file, assignments))
+    return read_settings(read_entries(config_file, assignments))
+
+
+def _warned(reading: Reading) -> Reading:
     for warning in reading.warnings:
         warn(warning)
     return reading
@@ -65,6 +84,17 @@ def end_reading(problems: Sequence[StoreError], code: int = 0, notes: Sequence[S
         warn(f"{problems[0]}{more}{f'; {UNREADABLE_HELP}' if is_unreadable(problems[0]) else ''}")
     if code or problems:
         raise SystemExit(code or FINDINGS)
+
+
+def warn_of_contents(path: Path, reading: Reading) -> None:
+    """Print one line if the store has contents that are not honoured here, for a command without a StoreReader."""
+    from gantrymq.fs.real import RealFileSystem
+    from gantrymq.store.contents import contents_note
+    from gantrymq.store.paths import StorePaths
+
+    note = contents_note(RealFileSystem(), StorePaths.of(path, reading.config))
+    if note is not None:
+        warn(str(note))
 
 
 def open_reader(

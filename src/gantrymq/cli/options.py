@@ -29,16 +29,16 @@ Settings = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 
 
-def whole_number(least: int, most: int = LONG_MAX) -> Callable[[str], int]:
+def whole_number(minimum: int, maximum: int = LONG_MAX) -> Callable[[str], int]:
     """A parser of numbers that are an int or a long in RocketMQ. Typer's own bounds would fill the help with digits."""
 
     def number(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
-            value = most + 1
-        if not least <= value <= most:
-            raise typer.BadParameter(f"{text!r} is not a whole number from {least} to {most}")
+            value = maximum + 1
+        if not minimum <= value <= maximum:
+            raise typer.BadParameter(f"{text!r} is not a whole number from {minimum} to {maximum}")
         return value
 
     return number
@@ -63,6 +63,17 @@ def moment_ms(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not {allowed}") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
+
+
+def require_range(
+    begin: int | None, end: int | None, names: tuple[str, str] = ("--begin", "--end"), *, includes_end: bool = False
+) -> None:
+    """Raise a usage error with both values if no time in milliseconds is in the range. None is no limit."""
+    if begin is not None and end is not None and begin >= end + includes_end:
+        from gantrymq.model.texts import time_text
+
+        first, last = (f"{moment} ({time_text(moment)})" for moment in (begin, end))
+        raise typer.BadParameter(f"{names[0]}={first} is not before {names[1]}={last}: no message is in this time")
 
 
 Begin = Annotated[

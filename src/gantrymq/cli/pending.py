@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from gantrymq.tools.pending.pending import PendingMessages, Totals
     from gantrymq.tools.pending.waiting import PendingMessage
 
-_MOST = 20
+_MAX_SHOWN = 20
 
 
 def kind_name(text: str) -> str:
     """A parser of kinds of pending messages."""
-    from gantrymq.tools.pending.waiting import Kind
+    from gantrymq.tools.pending.waiting import PendingKind
 
-    if text not in tuple(Kind):
-        raise typer.BadParameter(f"{text!r} is none of {', '.join(Kind)}")
+    if text not in tuple(PendingKind):
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(PendingKind)}")
     return text
 
 
@@ -47,9 +47,9 @@ def pending(
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Print single messages, those that are due first.")] = False,
-    most: Annotated[
+    max_shown: Annotated[
         int, typer.Option("-n", "--max", metavar="N", parser=count, help="At most N messages with --list.")
-    ] = _MOST,
+    ] = _MAX_SHOWN,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,
@@ -75,25 +75,29 @@ def pending(
     from gantrymq.cli.terminal import progress
     from gantrymq.clock import SystemClock
     from gantrymq.tools.pending.pending import PendingMessages, Totals, first_due, holds_pending
-    from gantrymq.tools.pending.waiting import Kind
+    from gantrymq.tools.pending.waiting import PendingKind
 
-    kinds = tuple(map(Kind, kind)) if kind else tuple(Kind)
+    kinds = tuple(map(PendingKind, kind)) if kind else tuple(PendingKind)
     now_ms = SystemClock().now_ms()
     reading = read_options(config, set_)
     with closing(open_reader(store, reading, trusts_writer=True, reads_queue=holds_pending)) as reader:
         with progress("messages") as report:
-            found = PendingMessages(reader, now_ms, kinds, topic, due_before, report)
+            pending_messages = PendingMessages(reader, now_ms, kinds, topic, due_before, report)
             totals = Totals(now_ms)
-            counted: Iterator[PendingMessage] = totals.counted(found)
-            messages = first_due(counted, most if list_ else 0)
+            counted: Iterator[PendingMessage] = totals.counted(pending_messages)
+            messages = first_due(counted, max_shown if list_ else 0)
             deque(counted, maxlen=0)  # without a list no message was read
-        for problem in found.problems:
+        for problem in pending_messages.problems:
             warn(problem)
         print_all = _print_json if json else _print_text
-        print_all(store, reader, now_ms, totals, messages, found)
-        if found.unreadable and not json:
-            warn(f"{found.unreadable:,} entries of the waiting topics point to no readable record")
-        end_reading(reader.problems, FINDINGS if found.unreadable or found.problems else DONE, reader.notes)
+        print_all(store, reader, now_ms, totals, messages, pending_messages)
+        if pending_messages.unreadable and not json:
+            warn(f"{pending_messages.unreadable:,} entries of the waiting topics point to no readable record")
+        end_reading(
+            reader.problems,
+            FINDINGS if pending_messages.unreadable or pending_messages.problems else DONE,
+            reader.notes,
+        )
 
 
 def _print_json(
@@ -102,7 +106,7 @@ def _print_json(
     now_ms: int,
     totals: Totals,
     messages: list[PendingMessage],
-    found: PendingMessages,
+    pending_messages: PendingMessages,
 ) -> None:
     from gantrymq.cli.json_lines import JsonLines
 
@@ -147,9 +151,9 @@ def _print_json(
             {
                 "kind": "end",
                 "messages": count,
-                "unreadable": found.unreadable,
-                "passedOver": found.passed_over,
-                "problems": list(found.problems),
+                "unreadable": pending_messages.unreadable,
+                "passedOver": pending_messages.passed_over,
+                "problems": list(pending_messages.problems),
             }
         )
 
@@ -160,7 +164,7 @@ def _print_text(
     now_ms: int,
     totals: Totals,
     messages: list[PendingMessage],
-    found: PendingMessages,
+    pending_messages: PendingMessages,
 ) -> None:
     from gantrymq.cli.terminal import print_line, print_table
     from gantrymq.model.texts import count_text, time_text
@@ -170,7 +174,7 @@ def _print_text(
             total.kind,
             total.topic + (f" ({total.group})" if total.group else ""),
             f"{total.messages:,}",
-            *(f"{one:,}" if one else "" for one in total.within),
+            *(f"{count:,}" if count else "" for count in total.within),
             time_text(total.first_due_ms),
             time_text(total.last_due_ms),
         )
@@ -190,14 +194,19 @@ def _print_text(
             ["due", "kind", "topic", ">queue", "group", ">phy offset", ">queue offset"],
             [
                 (
-                    time_text(one.due_ms), one.kind, one.topic, str(one.queue_id), one.group or "",
-                    str(one.phy_offset), str(one.queue_offset) if one.queue_offset >= 0 else "",
+                    time_text(message.due_ms),
+                    message.kind,
+                    message.topic,
+                    str(message.queue_id),
+                    message.group or "",
+                    str(message.phy_offset),
+                    str(message.queue_offset) if message.queue_offset >= 0 else "",
                 )
-                for one in messages
+                for message in messages
             ],
-        )  # fmt: skip
-    if found.passed_over:
+        )
+    if pending_messages.passed_over:
         print_line(
-            f"{count_text(found.passed_over, 'record')} that no broker delivers: the topic was deleted, "
+            f"{count_text(pending_messages.passed_over, 'record')} that no broker delivers: the topic was deleted, "
             "or the record does not say where it belongs"
         )

@@ -8,35 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gantrymq.cli.client_keys import ClientKeys, read_client_keys
-from gantrymq.cli.connection import Connection, connects
+from gantrymq.cli.connection import ClusterConnection, connects
 from gantrymq.cli.options import moment_ms, queue_number, whole_number
 from gantrymq.cli.streams.escapes import delimiter
+from gantrymq.client.producer.compression import CompressionType
+from gantrymq.model.spans import parse_span_ms
 
 if TYPE_CHECKING:
     from gantrymq.cli.streams.messages_in import QueueNumber, Template
     from gantrymq.client.producer.settings import ProducerConfig
 
+    Codec = str
+else:  # the choices of --compress: all that a producer has, and none
+    Codec = StrEnum("Codec", {name: name.lower() for name in (*CompressionType.__members__, "NONE")})
+
 GROUP = "gantrymq-produce"
 _NEVER_BYTES = 0x7FFFFFFF
-_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-class Codec(StrEnum):
-    """How the client compresses bodies."""
-
-    ZLIB = "zlib"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-    NONE = "none"
 
 
 def span_ms(text: str) -> int:
     """A parser of spans: ``500``, ``500ms``, ``10s``, ``5m``, ``2h`` or ``1d``. Returns milliseconds."""
-    number = text.rstrip("adhms")
-    unit = _UNITS_MS.get(text[len(number) :])
-    if unit is None or not (number.isascii() and number.isdecimal()):
+    span = parse_span_ms(text, default_unit="ms")
+    if span is None:
         raise typer.BadParameter(f"{text!r} is no span like 500ms, 10s, 5m, 2h or 1d")
-    return int(number) * unit
+    return span
 
 
 def numbered_queue(text: str) -> QueueNumber:
@@ -97,7 +92,7 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print no summary if 
 
 @connects
 def produce(
-    connection: Connection,
+    connection: ClusterConnection,
     words: Words = None,
     topic: Topic = None,
     lines: Lines = False,
@@ -170,13 +165,13 @@ def _template(
     from gantrymq.model.message import PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS
 
     level, delay_ms, deliver_ms = delays
-    if sum(one is not None for one in delays) > 1:
+    if sum(delay is not None for delay in delays) > 1:
         raise typer.BadParameter("--delay-level, --delay and --deliver-at exclude each other")
     properties = {}
-    for one in header or ():
-        name, separator, value = one.partition("=")
+    for text in header or ():
+        name, separator, value = text.partition("=")
         if not separator or not name:
-            raise typer.BadParameter(f"-H {one!r} is not NAME=VALUE")
+            raise typer.BadParameter(f"-H {text!r} is not NAME=VALUE")
         properties[name] = value
     for name, time_ms in ((PROPERTY_TIMER_DELAY_MS, delay_ms), (PROPERTY_TIMER_DELIVER_MS, deliver_ms)):
         if time_ms is not None:
@@ -185,12 +180,12 @@ def _template(
     return Template(topic, tag, tuple(keys or ()), properties, level or 0, queue)
 
 
-def _config(connection: Connection, group: str, codec: Codec | None, keys: list[str] | None) -> ProducerConfig:
+def _config(connection: ClusterConnection, group: str, codec: Codec | None, keys: list[str] | None) -> ProducerConfig:
     from gantrymq.client.producer.settings import ProducerConfig
 
     settings: dict[str, Any] = {**connection.settings, "producer_group": group}
-    if codec is Codec.NONE:
+    if codec == "none":
         settings["compress_msg_body_over_howmuch"] = _NEVER_BYTES
     elif codec is not None:
-        settings["compression_type"] = codec.name
+        settings["compression_type"] = codec.upper()
     return ProducerConfig(connection.name_servers, **{**settings, **read_client_keys(ProducerConfig, keys)})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.options import AsJson, Settings
-from gantrymq.cli.server_options import Verbose, read_server_options
+from gantrymq.cli.server_options import Verbose, read_server_options, warn_of_acceptances
 from gantrymq.cli.terminal import warn
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def proxy(
     read = read if namesrv is None else replace(read, namesrv_addr=namesrv)
     read = read if grpc_port is None else replace(read, grpc_server_port=grpc_port)
     settings.warn_if_exposed(read.bind_address, acl=read.acl_enable)
-    serve_until_stopped(
-        _Announced(Proxy(read, settings.client_tls(), settings.tls() or TlsServer())), json=json, verbose=verbose
-    )
+    server = Proxy(read, settings.client_tls(), settings.tls() or TlsServer(), entries=settings.entries)
+    warn_of_acceptances(server.accepted, read.accept_without_effect, is_known)
+    serve_until_stopped(_Announced(server), json=json, verbose=verbose)
 
 
 class _Announced:

@@ -9,11 +9,12 @@ import msgspec
 
 from gantrymq.cli.input_lines import TOO_LONG
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.model.host import Host
+from gantrymq.format.names import is_topic_storable
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.queue.consume_queues import is_topic_storable
+
+_ROOM_FOR_PROPERTIES = 1 << 20
 
 
 class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -59,7 +60,6 @@ def read_message(line: bytes) -> Message:
 
 
 Result = dict[str, object]
-_ROOM_FOR_PROPERTIES = 1 << 20
 
 
 class LinePutter:
@@ -70,18 +70,19 @@ class LinePutter:
         # JSON may take six characters for one (\\u001f), so a longer line cannot be a message.
         self.longest_line = 8 * store.config.max_message_size_bytes + _ROOM_FOR_PROPERTIES
         self._store = store
-        # Brackets make parse accept an address as it is, IPv4 or IPv6.
-        self._host = Host.parse(f"[{store.config.broker_ip1}]:{store.config.listen_port}")
+        self._host = store.store_host
 
     def put(self, lines: Sequence[bytes]) -> list[Result]:
         """Store the messages of ``lines``. Returns one result for each line, in order. Raises DiskFullError."""
         read = [_read(line) for line in lines]
-        outcomes = self._store_all([one for one in read if isinstance(one, Message)])
+        outcomes = self._store_all([message for message in read if isinstance(message, Message)])
         results = []
-        for line, one in zip(lines, read, strict=True):
+        for line, message in zip(lines, read, strict=True):
             self.lines += 1
             self.bytes_read += len(line) + 1
-            result = next(outcomes) if isinstance(one, Message) else _rejected(PutMessageStatus.MESSAGE_ILLEGAL, one)
+            result = (
+                next(outcomes) if isinstance(message, Message) else _rejected(PutMessageStatus.MESSAGE_ILLEGAL, message)
+            )
             self.rejected += "phyOffset" not in result  # a FLUSH_DISK_TIMEOUT message is stored
             results.append({"line": self.lines, **result})
         return results
@@ -89,19 +90,19 @@ class LinePutter:
     def _store_all(self, messages: Sequence[Message]) -> Iterator[Result]:
         config = self._store.config
         if len(messages) == 1:
-            one = self._store.put(messages[0])
-            if not one.is_stored:
-                return iter([_refused(messages[0], one.status, config)])
-            return iter([self._stored(messages[0], one.status, one.phy_offset, one.queue_offset)])
+            result = self._store.put(messages[0])
+            if not result.is_stored:
+                return iter([_refused(messages[0], result.status, config)])
+            return iter([self._stored(messages[0], result.status, result.phy_offset, result.queue_offset)])
         if not messages:
             return iter(())
         batch = self._store.put_batch(messages)
         phy_offsets, queue_offsets = batch.phy_offsets.tolist(), batch.queue_offsets.tolist()
         return (
-            _refused(message, batch.rejected[place], config)
-            if place in batch.rejected
-            else self._stored(message, batch.status, phy_offsets[place], queue_offsets[place])
-            for place, message in enumerate(messages)
+            _refused(message, batch.rejected[number], config)
+            if number in batch.rejected
+            else self._stored(message, batch.status, phy_offsets[number], queue_offsets[number])
+            for number, message in enumerate(messages)
         )
 
     def _stored(self, message: Message, status: PutMessageStatus, phy_offset: int, queue_offset: int) -> Result:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.opened import end_reading, read_options
-from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, whole_number
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, require_range, whole_number
 from gantrymq.cli.terminal import DONE, FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
     from gantrymq.store.reader import StoreReader
-    from gantrymq.tools.read.record_rows import Record
+    from gantrymq.tools.read.record_rows import Record, RecordRows
 
 
 def query(
@@ -42,7 +42,7 @@ def query(
             show_default="for ever",
         ),
     ] = None,
-    most: Annotated[
+    max_messages: Annotated[
         int | None,
         typer.Option(
             "--max",
@@ -52,15 +52,17 @@ def query(
             show_default="maxMsgsNumBatch, 64",
         ),
     ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="All answers of the index, of any topic and key.")] = False,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,
 ) -> None:
     """Find the messages with a key through the index, newest first.
 
-    As in RocketMQ, hash codes are compared, not keys, so messages of another
-    key with the same hash are found too. A message that is no longer in the
-    log is printed as its offset alone. Store times in the index are up to a
+    The index has only hash codes. Messages of another topic or key with the
+    same hash are left out; --raw prints them too, as RocketMQ does. A message
+    that is no longer in the log, or cannot be read, is printed as its offset
+    alone, because its key is not known. Store times in the index are up to a
     second too early, so set --begin one second earlier. The output is that of
     the store after a recovery. Nothing is written.
 
@@ -69,23 +71,47 @@ def query(
         gantrymq store query /data/store orders 4711
         gantrymq store query /data/store orders 4711 --max 1000 --json
         gantrymq store query /data/store orders 'T#paid'
+        gantrymq store query /data/store orders 4711 --raw
     """
     from gantrymq.cli.opened import open_reader
     from gantrymq.store.index.index_service import EVERYTHING_MS
     from gantrymq.tools.read.record_rows import RecordRows
 
+    require_range(begin, end, includes_end=True)
     with closing(open_reader(store, read_options(config, set_))) as reader:
-        end_ms = EVERYTHING_MS if end is None else end
-        offsets = reader.query_offsets(topic, key, begin_ms=begin, end_ms=end_ms, max_num=most)
         rows = RecordRows(reader.log, print_error)
-        answers = [(offset, rows.at(offset)) for offset in offsets]
-        if not answers and not any(queue.topic == topic for queue in reader.consume_queues):
-            warn(f"there is no topic {topic}")
-        if json:
-            _print_json(reader, answers)
-        else:
-            _print_text(answers)
+        times = begin, EVERYTHING_MS if end is None else end
+        answers = _answers(reader, rows, (topic, key), times, max_messages, is_raw=raw)
+        _warn_of_no_topic(reader, topic, answers)
+        _print_json(reader, answers) if json else _print_text(answers, with_topic=raw)
         end_reading(reader.problems, FINDINGS if rows.errors else DONE, reader.notes)
+
+
+def _answers(
+    reader: StoreReader,
+    rows: RecordRows,
+    wanted: tuple[str, str],
+    times: tuple[int, int],
+    max_messages: int | None,
+    *,
+    is_raw: bool,
+) -> list[tuple[int, Record | None]]:
+    """The offsets of a topic and key with their records. A record that cannot be read may have the key."""
+    from gantrymq.store.lookup import take_exact
+
+    def find(limit: int) -> list[int]:
+        return reader.query_offsets(*wanted, begin_ms=times[0], end_ms=times[1], max_num=limit)
+
+    def read(offset: int) -> tuple[int, Record | None] | None:
+        record = rows.at(offset)
+        return (offset, record) if is_raw or record is None or record.has_index_key(*wanted) else None
+
+    return take_exact(find, read, reader.config.max_msgs_num_batch if max_messages is None else max_messages)
+
+
+def _warn_of_no_topic(reader: StoreReader, topic: str, answers: list[tuple[int, Record | None]]) -> None:
+    if not answers and not any(queue.topic == topic for queue in reader.consume_queues):
+        warn(f"there is no topic {topic}")
 
 
 def _print_json(reader: StoreReader, answers: list[tuple[int, Record | None]]) -> None:
@@ -118,18 +144,19 @@ def _fields(reader: StoreReader, offset: int, record: Record) -> dict[str, objec
     }
 
 
-def _print_text(answers: list[tuple[int, Record | None]]) -> None:
+def _print_text(answers: list[tuple[int, Record | None]], *, with_topic: bool) -> None:
     from gantrymq.cli.records import heading, record_text
     from gantrymq.cli.terminal import print_line
     from gantrymq.kernels import codes
     from gantrymq.model.texts import count_text
 
     if answers:
-        print(heading("queue@offset"))
+        print(heading("topic/queue@offset" if with_topic else "queue@offset"))
     for offset, record in answers:
         if record is None:
             print(f"{offset:>14}  no longer in the log")
         else:
             row = record.row
-            print_line(record_text(record, f"{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"))
+            topic = f"{record.topic}/" if with_topic else ""
+            print_line(record_text(record, f"{topic}{row[codes.QUEUE_ID]}@{row[codes.QUEUE_OFFSET]}"))
     print(count_text(len(answers), "answer") if answers else "nothing found")

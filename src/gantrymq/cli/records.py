@@ -13,22 +13,24 @@ _PLACE_CHARACTERS = 32
 _BODY_CHARACTERS = 60
 
 
-def heading(place: str = "") -> str:
-    """The heading of the lines of :func:`record_text`; ``place`` is the name of its extra column."""
-    return f"{'phy offset':>14}  {'size':>8}  {'stored':<29}  {_place(place)}{'tags':<12}  {'keys':<20}  body"
+def heading(position: str = "") -> str:
+    """The heading of the lines of :func:`record_text`; ``position`` is the name of its extra column."""
+    return (
+        f"{'phy offset':>14}  {'size':>8}  {'stored':<29}  {_padded_position(position)}{'tags':<12}  {'keys':<20}  body"
+    )
 
 
-def record_text(record: Record, place: str = "") -> str:
-    """A line with physical offset, size, store time, ``place``, tags, keys and the beginning of the body."""
+def record_text(record: Record, position: str = "") -> str:
+    """A line with physical offset, size, store time, ``position``, tags, keys and the beginning of the body."""
     row, properties = record.row, record.properties
     tags, keys = properties.get(PROPERTY_TAGS, "-"), properties.get(PROPERTY_KEYS, "-")
     return (
         f"{row[codes.PHY_OFFSET]:>14}  {row[codes.SIZE]:>8}  {time_text(row[codes.STORE_TIMESTAMP]):<29}  "
-        f"{_place(place)}{cut_text(tags, 12):<12}  {cut_text(keys, 20):<20}  {_body_text(record)}"
+        f"{_padded_position(position)}{cut_text(tags, 12):<12}  {cut_text(keys, 20):<20}  {_body_text(record)}"
     )
 
 
-def _place(text: str) -> str:
+def _padded_position(text: str) -> str:
     """The text of the extra column. A long text is cut at the front, because its end has queue and offset."""
     if len(text) > _PLACE_CHARACTERS:
         text = f"…{text[1 - _PLACE_CHARACTERS :]}"

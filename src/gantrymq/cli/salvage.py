@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.opened import read_options
+from gantrymq.cli.opened import read_writing_options, warn_of_contents
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.terminal import FINDINGS
@@ -43,7 +43,9 @@ def salvage(
         gantrymq store salvage /data/store /data/salvaged --json | jq .lost
         gantrymq store verify /data/salvaged
     """
-    report = _salvage(store, out, engine, spark_conf, read_options(config, set_))
+    reading = read_writing_options(config, set_)
+    report = _salvage(store, out, engine, spark_conf, reading)
+    warn_of_contents(store, reading)
     if json:
         from gantrymq.cli.json_lines import JsonLines
 

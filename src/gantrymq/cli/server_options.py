@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import ssl
 
     from gantrymq.config.broker_settings import LiveConfig
+    from gantrymq.config.guards import Reason
     from gantrymq.namesrv.settings import NamesrvConfig
     from gantrymq.remoting.transport.tls import TlsServer
 
@@ -74,17 +75,20 @@ class ServerSettings:
         Settings that a tool changes at run time are saved in the file of ``-c``, or else in the store's
         config/broker.properties. They hold at the next start unless ``--set`` overrides them.
         """
-        from gantrymq.config.broker_settings import LiveConfig, is_live
+        from gantrymq.config.broker_settings import LiveConfig
 
-        kept = store / "config" / "broker.properties"
-        config = LiveConfig(keep=partial(_keep, self.config_file or kept))
-        changed = {} if self.config_file is not None else _changed_by_tools(kept, is_live)
-        config.update({**changed, **self.entries})
+        config = LiveConfig(keep=partial(_keep, self.config_file or _saved(store)))
+        config.update(self.of_broker(store))
         if listen_port is not None:
             config.broker = replace(config.broker, listen_port=listen_port)
         if grpc_port is not None:
             config.broker = replace(config.broker, grpc_server_port=grpc_port)
         return config
+
+    def of_broker(self, store: Path) -> dict[str, str]:
+        """The entries of a broker with the store at ``store``, with those that tools changed. Raises OSError."""
+        changed = {} if self.config_file is not None else _changed_by_tools(_saved(store), _is_kept)
+        return {**changed, **self.entries}
 
     def namesrv(self, listen_port: int | None, home: Path, *, own_port: bool) -> NamesrvConfig:
         """The settings of a name server with its files in ``home``. Raises ConfigError, OSError.
@@ -97,8 +101,8 @@ class ServerSettings:
         mine = {key: text for key, text in self.entries.items() if own_port or key != "listenPort"}
         has_file = own_port and self.config_file is not None
         if not has_file or mine.get("configStorePath"):
-            kept = Path(mine.get("configStorePath") or home / NAMESRV_PROPERTIES)
-            mine = {**_changed_by_tools(kept, is_live), **mine}
+            settings_path = Path(mine.get("configStorePath") or home / NAMESRV_PROPERTIES)
+            mine = {**_changed_by_tools(settings_path, is_live), **mine}
         config = read_namesrv_config(mine)
         return config if listen_port is None else replace(config, listen_port=listen_port)
 
@@ -132,12 +136,16 @@ class ServerSettings:
 
 
 def read_server_options(
-    config_file: Path | None, assignments: list[str] | None, also: Callable[[str], bool] = lambda _: False
+    config_file: Path | None,
+    assignments: list[str] | None,
+    also: Callable[[str], bool] = lambda _: False,
+    on_unknown: Callable[[str], None] = warn,
 ) -> ServerSettings:
     """The settings of ``-c``, of the environment (``GANTRYMQ_SET_<key>``) and of ``--set``; the last one wins.
 
     ``also`` says which keys are known besides those of brokers and name servers. Two underscores in a variable's name
-    stand for a dot, which most shells refuse there. Warns on stderr. Raises ConfigError for an unknown key in the
+    stand for a dot, which most shells refuse there. ``on_unknown`` gets a text for each unknown key of the file, which
+    begins with the key, and prints it by default. Raises ConfigError for an unknown key in the
     environment or in ``--set``, OSError.
     """
     from gantrymq.config.properties import unknown_keys
@@ -147,14 +155,37 @@ def read_server_options(
         return is_known(key) or also(key)
 
     entries = read_entries(config_file, [*_from_environment(), *(assignments or ())], also=known)
-    for warning in unknown_keys(entries, also=known):
-        warn(warning)
+    for text in unknown_keys(entries, also=known):
+        on_unknown(text)
     return ServerSettings(entries, config_file)
+
+
+def warn_of_acceptances(accepted: Iterable[Reason], names: str, is_known: Callable[[str], bool]) -> None:
+    """Warn on stderr of what a start takes because of acceptWithoutEffect, and of ``names`` in it that are no key."""
+    from gantrymq.config.guards import accepted_names
+
+    for reason in accepted:
+        warn(f"accepted without effect: {reason.text}")
+    for name in sorted(accepted_names(names)):
+        if not is_known(name):
+            warn(f"acceptWithoutEffect names {name}, which is no key")
 
 
 def _from_environment() -> list[str]:
     given = sorted((name, value) for name, value in os.environ.items() if name.startswith(_SET_VARIABLES))
     return [f"{name.removeprefix(_SET_VARIABLES).replace('__', '.')}={value}" for name, value in given]
+
+
+def _saved(store: Path) -> Path:
+    return store / "config" / "broker.properties"
+
+
+def _is_kept(key: str) -> bool:
+    """Whether a key that a tool has saved counts at a start: it takes effect while a broker runs, or can refuse one."""
+    from gantrymq.config.broker_settings import is_live, knows
+    from gantrymq.config.refused_keys import REFUSALS, ServerKind
+
+    return is_live(key) or (key in REFUSALS[ServerKind.BROKER] and not knows(key))
 
 
 def _changed_by_tools(file: Path, is_live: Callable[[str], bool]) -> dict[str, str]:

@@ -15,10 +15,10 @@ STOPPING = "STOPPING=1"
 
 
 def notify(state: str) -> None:
-    """Send ``state``, such as READY, to the service manager. Does nothing where none asked for it or none listens."""
+    """Send ``state``, such as READY, to the service manager. Does nothing without one (NOTIFY_SOCKET)."""
     address = os.environ.get(_VARIABLE, "")
     if not address.startswith(("/", "@")):
         return
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
-        one.setblocking(False)
-        one.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.setblocking(False)
+        connection.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)

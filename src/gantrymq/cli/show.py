@@ -57,17 +57,17 @@ def show(
     reading = read_options(config, set_)
     if len(what) > 2:
         raise typer.BadParameter(f"{len(what)} words; give an offset, a message id, or a topic and a key")
-    look = _by_key if len(what) == 2 else _by_place
-    with look(store, reading, what) as (found, problems):
-        if found.record is None:
-            print_error(found.text)
+    look = _by_key if len(what) == 2 else _by_position
+    with look(store, reading, what) as (shown, problems):
+        if shown.record is None:
+            print_error(shown.text)
         else:
-            _show(reading, found.record, found.text, body=body, json=json)
-        is_right = found.record is not None and found.record.is_body_whole
+            _show(reading, shown.record, shown.text, body=body, json=json)
+        is_right = shown.record is not None and shown.record.is_body_whole
         end_reading(problems, DONE if is_right else FINDINGS)
 
 
-class _Found(NamedTuple):
+class _ShownRecord(NamedTuple):
     """The message with a remark, or the reason why there is none."""
 
     record: Record | None
@@ -75,18 +75,18 @@ class _Found(NamedTuple):
 
 
 @contextmanager
-def _by_place(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_Found, Sequence[StoreError]]]:
+def _by_position(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_ShownRecord, Sequence[StoreError]]]:
     """Find a message by its offset in the log or a message id. The log is read as it is, without a recovery."""
     from gantrymq.cli.log import open_log
 
-    offset, host = _place(what[0])
+    offset, host = _parse_position(what[0])
     opened = open_log(store, reading)
     with closing(opened.log):
-        found = _at(store, opened.log, offset, host)
-        yield found, opened.problems
+        shown = _at(store, opened.log, offset, host)
+        yield shown, opened.problems
 
 
-def _place(word: str) -> tuple[int, str | None]:
+def _parse_position(word: str) -> tuple[int, str | None]:
     """The offset, and the store host if the word is a message id."""
     if word.isascii() and word.isdecimal() and len(word) not in _MSG_ID_DIGITS:
         return count(word), None
@@ -99,40 +99,46 @@ def _place(word: str) -> tuple[int, str | None]:
     return offset, str(host)
 
 
-def _at(store: Path, commit_log: CommitLog, offset: int, host: str | None) -> _Found:
+def _at(store: Path, commit_log: CommitLog, offset: int, host: str | None) -> _ShownRecord:
     from gantrymq.tools.read.record_rows import RecordRows
 
     record = RecordRows(commit_log, print_error).at(offset)
     if record is not None and host in (None, record.fields()["storeHost"]):
-        return _Found(record)
+        return _ShownRecord(record)
     limits = f"{commit_log.min_offset} to {commit_log.max_offset}"
     text = f"{store}: no message begins at offset {offset} of the log, which spans {limits}"
     hint = "" if host is None else "; the id of a producer is a key: give it after its topic"
-    return _Found(None, text + hint)
+    return _ShownRecord(None, text + hint)
 
 
 @contextmanager
-def _by_key(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_Found, Sequence[StoreError]]]:
+def _by_key(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_ShownRecord, Sequence[StoreError]]]:
     """Find the newest message with a key, through the index."""
     from gantrymq.cli.opened import open_reader
 
     with closing(open_reader(store, reading, trusts_writer=True)) as reader:
-        found = _newest(store, reader, *what)
-        yield found, reader.problems
+        shown = _newest(store, reader, *what)
+        yield shown, reader.problems
 
 
-def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _Found:
+def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _ShownRecord:
+    from gantrymq.store.lookup import take_exact
     from gantrymq.tools.read.record_rows import RecordRows
 
     rows = RecordRows(reader.log, print_error)
-    records = [rows.at(offset) for offset in reader.query_offsets(topic, key)]
-    having = [one for one in records if one is not None and one.topic == topic and key in one.keys]
+
+    def read(offset: int) -> Record | None:
+        record = rows.at(offset)
+        return record if record is not None and record.has_index_key(topic, key) else None
+
+    max_messages = reader.config.max_msgs_num_batch
+    having = take_exact(lambda limit: reader.query_offsets(topic, key, max_num=limit), read, max_messages)
     if having:
         more = f"newest of {len(having)} with this key; store query lists them" if len(having) > 1 else ""
-        return _Found(having[0], more)
+        return _ShownRecord(having[0], more)
     is_known = any(queue.topic == topic for queue in reader.consume_queues)
     text = f"no message of topic {topic} has the key {key}" if is_known else f"there is no topic {topic}"
-    return _Found(None, f"{store}: {text}")
+    return _ShownRecord(None, f"{store}: {text}")
 
 
 def _show(reading: Reading, record: Record, remark: str, *, body: bool, json: bool) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +17,18 @@ from gantrymq.spark.stderr_log import not_started, stderr_into
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+_MASTER = "spark.master"
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has configured Spark
 
 
 class Engine(StrEnum):
@@ -39,17 +51,6 @@ SparkConf = Annotated[
     ),
 ]
 
-_LOG4J = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
-"""
-_MASTER = "spark.master"
-
 
 @contextmanager
 def spark_session(assignments: list[str] | None) -> Iterator[SparkSession]:
@@ -64,10 +65,16 @@ def spark_session(assignments: list[str] | None) -> Iterator[SparkSession]:
         return
     with tempfile.TemporaryDirectory(prefix="gantrymq-spark-") as work:
         session = _start(settings, Path(work))
+        from py4j.protocol import Py4JError
+
+        from gantrymq.spark.pipelines.jobs import while_spark_runs
+
         try:
-            yield session
+            with while_spark_runs(session):
+                yield session
         finally:
-            session.stop()
+            with suppress(Py4JError, ConnectionError):  # Spark's process has ended before
+                session.stop()
 
 
 @contextmanager
@@ -140,14 +147,14 @@ def _require_spark() -> None:
 def _here(given: dict[str, str], work: Path) -> dict[str, str]:
     """The settings of a local Spark that logs only errors; empty if a master is configured."""
     defaults = Path(os.environ.get("SPARK_CONF_DIR", "/nowhere")) / "spark-defaults.conf"
-    is_elsewhere = _MASTER in given or "MASTER" in os.environ
+    is_elsewhere = _MASTER in given or "MASTER" in os.environ or _GATEWAY in os.environ
     if is_elsewhere or (defaults.exists() and _MASTER in defaults.read_text("utf-8")):
         return {}
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log4j = work / "log4j2.properties"
     log4j.write_text(_LOG4J, "utf-8")
     return {
-        _MASTER: "local[*]",
+        _MASTER: "local[*,4]",  # a task whose Python is killed is tried again, as on a cluster
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={log4j.as_uri()}"',
         "spark.local.dir": str(work),

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
+from gantrymq.cli.exit_codes import TERMINATED
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_TERMINATED = 128 + signal.SIGTERM
 
 
 @contextmanager
-def sigterm_unwinds() -> Iterator[None]:
+def interrupt_on_sigterm() -> Iterator[None]:
     """Let SIGTERM end the command as SIGINT does, so that unfinished output is removed. The exit code is 143."""
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # do not interrupt the removal
-        raise SystemExit(_TERMINATED)
+        raise SystemExit(TERMINATED)
 
     before = signal.signal(signal.SIGTERM, end)
     try:
@@ -46,6 +47,10 @@ class StopSignals:
         self._waiting = waiting
         if waiting and self.number is not None:
             raise Interrupted
+
+    def waiting_ended(self) -> None:
+        """Note that the command works again; a signal is only recorded from now on."""
+        self._waiting = False
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.number is None:

@@ -116,8 +116,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def _least_width(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
     """The characters that a table needs to be readable: numbers in one line, words of up to 16 characters whole."""
     width = 3 * len(columns)  # what separates columns
-    for place, name in enumerate(columns):
-        texts = [name.lstrip(">"), *(row[place] for row in cells)]
+    for column, name in enumerate(columns):
+        texts = [name.lstrip(">"), *(row[column] for row in cells)]
         if name.startswith(">"):
             width += max(map(len, texts))
         else:

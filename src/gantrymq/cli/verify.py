@@ -17,8 +17,8 @@ from gantrymq.cli.terminal import FINDINGS
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
-    from gantrymq.tools.check.findings import Finding, Kind, Level
     from gantrymq.tools.outlook import Outlook
+    from gantrymq.tools.reports import Finding, FindingKind, Severity
     from gantrymq.tools.verify import Verification
     from gantrymq.tools.verify_report import FindingGroups
 
@@ -53,15 +53,15 @@ def verify(
     """
     reading = read_options(config, set_)
     took: dict[str, float] = {}
-    with _opened(store, reading, engine, spark_conf, shown=not (json and sys.stdout.isatty())) as found:
+    with _opened(store, reading, engine, spark_conf, shown=not (json and sys.stdout.isatty())) as verification:
         wanted = _outlook(store, reading) if outlook else None
         if json:
-            _print_json(store, found, took, wanted)
+            _print_json(store, verification, took, wanted)
         else:
-            groups = _grouped(found, took)
+            groups = _grouped(verification, took)
     if not json:
-        _print_text(store, found, groups, took["tookMs"], wanted)
-    if found.summary.findings:
+        _print_text(store, verification, groups, took["tookMs"], wanted)
+    if verification.summary.findings:
         raise typer.Exit(FINDINGS)
 
 
@@ -107,15 +107,17 @@ def _outlook(path: Path, reading: Reading) -> Callable[[], Outlook]:
     return look
 
 
-def _print_json(path: Path, found: Verification, took: dict[str, float], wanted: Callable[[], Outlook] | None) -> None:
+def _print_json(
+    path: Path, verification: Verification, took: dict[str, float], wanted: Callable[[], Outlook] | None
+) -> None:
     """Print each finding as it is found; none is kept in memory."""
     from gantrymq.cli.json_lines import JsonLines
 
     with JsonLines() as out:
         with _timed(took):
-            for finding in found:
+            for finding in verification:
                 out.write(finding.as_json())
-        summary = found.summary
+        summary = verification.summary
         out.write(
             {
                 "kind": "summary",
@@ -140,13 +142,13 @@ def _print_json(path: Path, found: Verification, took: dict[str, float], wanted:
 
 
 def _print_text(
-    path: Path, found: Verification, groups: FindingGroups, took_ms: float, wanted: Callable[[], Outlook] | None
+    path: Path, verification: Verification, groups: FindingGroups, took_ms: float, wanted: Callable[[], Outlook] | None
 ) -> None:
     from gantrymq.cli.terminal import print_pairs
     from gantrymq.tools.verify_report import next_steps, total_pairs, verdict
 
     _print_groups(groups)
-    summary = found.summary
+    summary = verification.summary
     pairs = total_pairs(summary, took_ms)
     outlook = wanted() if wanted is not None and summary.findings else None
     steps = next_steps(path, summary, groups.damaged, outlook)
@@ -169,13 +171,13 @@ def _print_groups(groups: FindingGroups) -> None:
         print(f"… and {count_text(groups.more, 'finding')} more in other files (--json prints all)")
 
 
-def _grouped(found: Verification, took: dict[str, float]) -> FindingGroups:
+def _grouped(verification: Verification, took: dict[str, float]) -> FindingGroups:
     """Iterate over all findings and group them."""
     from gantrymq.tools.verify_report import FindingGroups
 
     groups = FindingGroups()
     with _timed(took):
-        for finding in found:
+        for finding in verification:
             groups.add(finding)
     return groups
 
@@ -183,10 +185,10 @@ def _grouped(found: Verification, took: dict[str, float]) -> FindingGroups:
 def _line(finding: Finding) -> str:
     from gantrymq.tools.verify_report import places_of
 
-    places = places_of(finding)
-    where = f"  {places}" if places else ""
+    locations = places_of(finding)
+    where = f"  {locations}" if locations else ""
     return f"{_level_and_kind(finding.level, finding.kind)}  {finding.path}{where}: {finding.text}"
 
 
-def _level_and_kind(level: Level, kind: Kind) -> str:
+def _level_and_kind(level: Severity, kind: FindingKind) -> str:
     return f"{level.value:6}  {kind.value:24}"

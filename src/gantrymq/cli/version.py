@@ -23,6 +23,7 @@ _MODULES = {
     "metrics": "prometheus_client",
     "report": "altair",
     "spark": "pyspark",
+    "tls": "cryptography",
     "uvloop": "uvloop",
 }
 
@@ -49,5 +50,5 @@ def _kernels() -> str:
     """The variant of the kernels, which the processor decides; opening the library itself is not needed for it."""
     from gantrymq.kernels.variants import choose, variants_of
 
-    variant = choose([one.name for one in variants_of(os.uname().machine)])
+    variant = choose([variant.name for variant in variants_of(os.uname().machine)])
     return f"kernels for {variant.name}" if variant else "no kernels for this processor"

@@ -47,16 +47,16 @@ def text(value: Any) -> str:
     return value
 
 
-def number(least: int, most: int = (1 << 63) - 1) -> Rule:
-    """A whole number from ``least`` to ``most``. numpy's integers are accepted, True and False are not."""
+def number(minimum: int, maximum: int = (1 << 63) - 1) -> Rule:
+    """A whole number from ``minimum`` to ``maximum``. numpy's integers are accepted, True and False are not."""
 
     def rule(value: Any) -> int:
-        allowed = f"a whole number from {least}" + (f" to {most}" if most < (1 << 63) - 1 else "")
+        allowed = f"a whole number from {minimum}" + (f" to {maximum}" if maximum < (1 << 63) - 1 else "")
         try:
             whole = None if isinstance(value, bool) else operator.index(value)
         except TypeError:
             whole = None
-        if whole is None or not least <= whole <= most:
+        if whole is None or not minimum <= whole <= maximum:
             raise ValueError(allowed)
         return whole
 
@@ -109,14 +109,14 @@ def offsets(value: Any) -> dict[MessageQueue, int]:
     if not isinstance(value, Mapping) or not all(map(is_queue, value)):
         raise ValueError(allowed)
     try:
-        return {one: number(0)(offset) for one, offset in value.items()}
+        return {queue: number(0)(offset) for queue, offset in value.items()}
     except ValueError as error:
         raise ValueError(allowed) from error
 
 
 def texts(value: Any) -> Mapping[str, str]:
     """A mapping from name to text."""
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for pair in value.items() for text in pair):
         raise ValueError("texts by name, as a dict")
     return value
 

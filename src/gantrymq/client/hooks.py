@@ -32,6 +32,9 @@ from gantrymq.model.message_queue import MessageQueue
 log = get_logger("gantrymq.client")
 
 R = TypeVar("R")
+_PRODUCER = ("send_message_before", "send_message_after", "end_transaction")
+_CONSUMER = ("consume_message_before", "consume_message_after")
+_CONSUMED = frozenset(("CONSUME_SUCCESS", "SUCCESS", "COMMIT"))
 
 
 @dataclass(slots=True)
@@ -148,14 +151,12 @@ class ConsumeMessageHook(Protocol):
 
 
 ProducerHook = SendMessageHook | EndTransactionHook
-_PRODUCER = ("send_message_before", "send_message_after", "end_transaction")
-_CONSUMER = ("consume_message_before", "consume_message_after")
 
 
 def check_hooks(hooks: object, *, of_producer: bool) -> None:
     """Raises ConfigError unless ``hooks`` is a sequence of objects with at least one of the methods."""
     known = _PRODUCER if of_producer else _CONSUMER
-    if not isinstance(hooks, Sequence) or not all(_has_any(one, known) for one in hooks):
+    if not isinstance(hooks, Sequence) or not all(_has_any(hooks_object, known) for hooks_object in hooks):
         raise ConfigError("hooks", hooks, f"a list of objects with {' or '.join(known)}")
 
 
@@ -185,7 +186,7 @@ class SendHooks:
 
     def begin(self, messages: Sequence[Message]) -> SendMessageContext:
         """Call the hooks before a send, with copies of its messages. Thread rule: any thread."""
-        copies = tuple(replace(one, properties=dict(one.properties)) for one in messages)
+        copies = tuple(replace(message, properties=dict(message.properties)) for message in messages)
         context = SendMessageContext(self._group, copies, _type_of(copies[0]), self._clock.now_ms())
         context.since_ms = monotonic_ms(self._clock)
         run_hooks(self._hooks, "send_message_before", context)
@@ -293,6 +294,3 @@ class ConsumeHooks:
         elif context.took_ms >= self._timeout_ms:
             context.return_type = ConsumeReturnType.TIME_OUT
         run_hooks(self._hooks, "consume_message_after", context)
-
-
-_CONSUMED = frozenset(("CONSUME_SUCCESS", "SUCCESS", "COMMIT"))

@@ -22,6 +22,7 @@ from gantrymq.remoting.codes import SerializeType
 
 _NAMESPACE = re.compile(r"[a-zA-Z0-9_-]+")
 GROUP_NAME, GROUP_NAME_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]{1,120}"), "1 to 120 of ^[%|a-zA-Z0-9_-]+$"
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,10 @@ class ClientConfig:
     secret_key: str = field(default="", repr=False)
     security_token: str = field(default="", repr=False)
     tls: Mapping[str, str] = field(default_factory=dict, repr=False)
-    connect_timeout_ms: int = key("connectTimeoutMillis", 3000, least=1)
-    request_timeout_ms: int = key("mqClientApiTimeout", 3000, least=1)
+    connect_timeout_ms: int = key("connectTimeoutMillis", 3000, min_value=1)
+    request_timeout_ms: int = key("mqClientApiTimeout", 3000, min_value=1)
     serialize_type: SerializeType = key("rocketmq.serialize.type", SerializeType.JSON)
-    max_decompressed_body_size: int = key("maxDecompressedBodySize", MAX_DECOMPRESSED_BODY_SIZE, least=1)
+    max_decompressed_body_size: int = key("maxDecompressedBodySize", MAX_DECOMPRESSED_BODY_SIZE, min_value=1)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -67,7 +68,7 @@ class ClientConfig:
         Raises ConfigError for an invalid value or a config of another kind of client, and TypeError for an unknown
         setting, as Python does for keywords.
         """
-        known = [one.name for one in fields(cls)]
+        known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
                 close = get_close_matches(name, known, 1)
@@ -101,9 +102,6 @@ class ClientSettings(TypedDict, total=False):
     request_timeout_ms: int
     serialize_type: SerializeType | str
     max_decompressed_body_size: int
-
-
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
 def trace_topic(trace: object) -> str:

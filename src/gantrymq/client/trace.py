@@ -23,7 +23,7 @@ from gantrymq.client.namespace import without_namespace
 from gantrymq.client.requests.send_result import DEFAULT_REGION, SendResult, SendStatus
 from gantrymq.client.runtime.background import BackgroundTasks, wait_or_timeout
 from gantrymq.client.runtime.logged_once import LoggedOnce
-from gantrymq.client.unique_id import UniqueIds
+from gantrymq.client.unique_id import UniqueIdGenerator
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError
 from gantrymq.format.trace import MessageType, TraceRecord, TraceType, encode_traces
@@ -182,7 +182,7 @@ class TraceHook:
     def __init__(self, dispatcher: TraceDispatcher, namespace: str, group: str, clock: Clock) -> None:
         self._dispatcher, self._namespace, self._clock = dispatcher, namespace, clock
         self._group = without_namespace(namespace, group)
-        self._ids = UniqueIds(clock)
+        self._ids = UniqueIdGenerator(clock)
 
     # SendMessageHook and EndTransactionHook
 

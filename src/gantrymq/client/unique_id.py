@@ -27,7 +27,7 @@ _MASK_32 = 0xFFFFFFFF
 _MASK_16 = 0xFFFF
 
 
-class UniqueIds:
+class UniqueIdGenerator:
     """Makes ids. Thread rule: any thread."""
 
     def __init__(self, clock: Clock) -> None:

@@ -17,13 +17,15 @@ class ExporterConfig:
 
     metrics_exporter_type: str = key("metricsExporterType", DISABLE, allowed=_EXPORTERS, at_start=True)
     metrics_prom_exporter_host: str = key("metricsPromExporterHost", "", at_start=True)
-    metrics_prom_exporter_port: int = key("metricsPromExporterPort", 5557, least=0, most=65535, at_start=True)
+    metrics_prom_exporter_port: int = key("metricsPromExporterPort", 5557, min_value=0, max_value=65535, at_start=True)
     metrics_grpc_exporter_target: str = key("metricsGrpcExporterTarget", "", at_start=True)
     metrics_grpc_exporter_header: str = key("metricsGrpcExporterHeader", "", at_start=True)
-    metric_grpc_exporter_timeout_ms: int = key("metricGrpcExporterTimeOutInMills", 3_000, least=1, at_start=True)
-    metric_grpc_exporter_interval_ms: int = key("metricGrpcExporterIntervalInMills", 60_000, least=1)
-    metric_logging_exporter_interval_ms: int = key("metricLoggingExporterIntervalInMills", 10_000, least=1)
+    metric_grpc_exporter_timeout_ms: int = key("metricGrpcExporterTimeOutInMills", 3_000, min_value=1, at_start=True)
+    metric_grpc_exporter_interval_ms: int = key("metricGrpcExporterIntervalInMills", 60_000, min_value=1)
+    metric_logging_exporter_interval_ms: int = key("metricLoggingExporterIntervalInMills", 10_000, min_value=1)
     # A key of the broker in RocketMQ, whose proxy has one metric.
-    metrics_export_batch_max_data_points: int = key("metricsExportBatchMaxDataPoints", 1_000, least=1, at_start=True)
+    metrics_export_batch_max_data_points: int = key(
+        "metricsExportBatchMaxDataPoints", 1_000, min_value=1, at_start=True
+    )
     metrics_label: str = key("metricsLabel", "", at_start=True)
     metrics_in_delta: bool = key("metricsInDelta", False, at_start=True)

@@ -27,17 +27,18 @@ def key(
     name: str,
     default: Any,
     *,
-    least: int | None = None,
-    most: int = INT_MAX,
+    min_value: int | None = None,
+    max_value: int = INT_MAX,
     allowed: str = "",
     at_start: bool = False,
 ) -> Any:
-    """A dataclass field with RocketMQ's key and the bounds of its number; ``most`` is Java's largest int by default.
+    """A dataclass field with RocketMQ's key and the bounds of its number.
 
-    (A longer wait would end a thread with an OverflowError.) ``allowed`` is a regular expression that a text must match
-    as a whole. A field that is read only ``at_start`` cannot be changed later.
+    Without ``max_value`` the bound is Java's largest int: a longer wait would end a thread with an OverflowError.
+    ``allowed`` is a regular expression that a text must match as a whole. A field that is read only ``at_start`` cannot
+    be changed later.
     """
-    rules = {"key": name, "least": least, "most": most, "allowed": allowed, "at_start": at_start}
+    rules = {"key": name, "min_value": min_value, "max_value": max_value, "allowed": allowed, "at_start": at_start}
     return field(default=default, metadata=rules)
 
 
@@ -102,11 +103,11 @@ def write_fields(config: Any) -> dict[str, str]:
 
 
 def _check_bounds(name: str, spec: "Field[Any]", number: int) -> None:
-    least, most = spec.metadata["least"], spec.metadata["most"]
-    if least is not None and number < least:
-        raise ConfigError(name, number, f"at least {least}")
-    if number > most:
-        raise ConfigError(name, number, f"at most {most}")
+    min_value, max_value = spec.metadata["min_value"], spec.metadata["max_value"]
+    if min_value is not None and number < min_value:
+        raise ConfigError(name, number, f"at least {min_value}")
+    if number > max_value:
+        raise ConfigError(name, number, f"at most {max_value}")
 
 
 def _parse(name: str, spec: "Field[Any]", text: str) -> Any:

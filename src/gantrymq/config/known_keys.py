@@ -1,24 +1,16 @@
-"""The keys of a ``broker.conf`` of RocketMQ 5.5.0 that have no effect here: why, and whether one is worth a warning.
+"""The keys of a ``broker.conf`` of RocketMQ 5.5.0 and 5.5.1 without effect here: why, and which are worth a warning.
 
 They are the keys of BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig and AuthConfig, and those
 that BrokerStartup reads itself. A key with an effect has a field in a settings class, and no row here.
-docs/compatibility/broker-keys.md is written from both.
+The site's page compatibility/broker-keys.md is made from both.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-
-class KeyWithoutEffect(NamedTuple):
-    """``default`` is RocketMQ's default of a key that acts there. None: a harmless key, which needs no warning."""
-
-    reason: str
-    default: str | None
-
-
 THREADS = "there are no thread pools here"
+_USERS = "RocketMQ's users and policies are not here; aclEnable and plain_acl.yml control access"
 SHUTDOWN = "a shutdown here closes connections at once, and sends no GO_AWAY"
-
 # Keys that act in RocketMQ, with its defaults, by the warning if one has another value.
 _ACTING = {
     "brokers here do not replicate": """
@@ -47,8 +39,10 @@ _ACTING = {
         maxRocksDBIndexQueryDays=7 memTableFlushIntervalMs=3600000 persistConsumerOffsetIncrementally=false
         popConsumerKVServiceEnable=false popConsumerKVServiceInit=false popConsumerKVServiceLog=false
         popReviveConcurrency=32 popReviveMaxAttemptTimes=16 popReviveMaxReturnSizePerRead=16384
-        popReviveSkipIfGroupAbsent=true realTimePersistRocksDBConfig=true rocksdbCompressionType=lz4
-        rocksdbCQDoubleWriteEnable=false rocksdbFlushWalFrequency=1024 rocksdbWalFileRollingThreshold=1073741824
+        popReviveSkipIfGroupAbsent=true popRocksdbBlockCacheSize=268435456 popRocksdbWriteBufferSize=33554432
+        realTimePersistRocksDBConfig=true rocksdbCompressionType=lz4 rocksdbCQDoubleWriteEnable=false
+        rocksdbCQSelectiveDoubleWriteEnable=false rocksdbFlushWalFrequency=1024
+        rocksdbMaxSizeAmplificationPercent=25 rocksdbWalFileRollingThreshold=1073741824
         statRocksDBCQIntervalSec=10 storeType=default timerRecallToTimelineEnable=true
         timerRecallToTimeWheelEnable=true timerReputServiceCorePoolSize=6 timerReputServiceMaxPoolSize=6
         timerReputServiceQueueCapacity=10000 timerRocksDBEnable=false timerRocksDBPrecisionMs=1000
@@ -60,7 +54,7 @@ _ACTING = {
     """,
     "there are no light queues (LMQ) and no lite topics here": """
         enableLiteEventMode=true enableLitePopLog=false enableLmq=false enableLmqQuota=false
-        enableLmqStats=false enableMultiDispatch=false liteEventCheckInterval=10000
+        enableLmqStats=false enableMultiDispatch=false liteEventCapacityCacheTtlMs=5000 liteEventCheckInterval=10000
         liteEventFullDispatchDelayTime=10000 liteEventFullDispatchDelayTimeForWildcardGroup=10000
         liteLagCountMetricsEnable=false liteLagLatencyCollectEnable=false liteLagLatencyMetricsEnable=false
         liteLagLatencyTopK=50 liteSubscriptionCheckInterval=120000 liteSubscriptionCheckTimeoutMills=180000
@@ -86,7 +80,7 @@ _ACTING = {
         "enableNotifyBeforePopCalculateLag=true"
     ),
     "the lag of a group is that of its connected consumers here": "useStaticSubscription=false",
-    "RocketMQ's users and policies are not here; aclEnable and plain_acl.yml control access": """
+    _USERS: """
         aclCacheExpiredSecond=600 aclCacheMaxNum=1000 aclCacheRefreshSecond=60 authenticationEnabled=false
         authenticationMetadataProvider= authenticationProvider= authenticationStrategy= authenticationWhitelist=
         authorizationEnabled=false authorizationMetadataProvider= authorizationProvider= authorizationStrategy=
@@ -101,6 +95,9 @@ _ACTING = {
         rmqAddressServerDomain=jmenv.tbsite.net rmqAddressServerSubGroup=nsaddr
         updateNameServerAddrPeriod=120000
     """,
+    "an export of metrics is always split here, as metricsExportBatchMaxDataPoints says": (
+        "metricsExportBatchSplitEnabled=true"
+    ),
     "tls.enable sets TLS for the broker's own connections": "useTLS=false",
     "the broker's own connections use no proxy": "socksProxyConfig={}",
     "store plug-ins are Java classes": "messageStorePlugIn=",
@@ -135,7 +132,6 @@ _ACTING = {
     ),
     "the wheel is one mapped file here": "timerWheelSnapshotFlush=false timerWheelSnapshotIntervalMs=10000",
 }
-
 # Tuning of Java's own machinery, and keys that RocketMQ does not act on either.
 _HARMLESS = {
     "what false says is what happens here": "enableBroadcastOffsetStore enableCompaction timerEnableCheckMetrics",
@@ -168,17 +164,22 @@ _HARMLESS = {
         writeBufferLowWaterMark
     """,
     "it tunes locks, mappings and loops of Java's store": """
-        correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable
-        debugLockEnable delayOffsetUpdateVersionStep deleteConsumeQueueFilesInterval enableAcceleratedRecovery
-        enableRunningFlagsInFlush flushLeastPagesWhenWarmMapedFile putConsumeQueueDataByFileChannel
+        correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval correctMinOffsetMadviseEnable
+        dataReadAheadEnable debugLockEnable delayOffsetUpdateVersionStep deleteConsumeQueueFilesInterval
+        enableAcceleratedRecovery enableRunningFlagsInFlush flushLeastPagesWhenWarmMapedFile
+        maxCheckMessageReuseBufferSize putConsumeQueueDataByFileChannel
         sharedByteBufferNum spinLockCollisionRetreatOptimalDegree timerMetricSmallThreshold topicQueueLockNum
         transactionMetricFlushInterval travelCqFileNumWhenGetMessage useABSLock useReentrantLockWhenPutMessage
         writeWithoutMmap
     """,
     "it tunes the loops of Java's POP": """
-        appendAckAsync appendCkAsync popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds reviveMaxSlow
-        reviveScanTime
+        appendAckAsync appendCkAsync popLongPollingForceNotifyInterval popOrderLockTimerTickMs
+        popOrderLockTimerTicksPerWheel popPollingMapExpireTimeSeconds reviveMaxSlow reviveScanTime
     """,
+    "it tunes Java's exporter of metrics": "metricsExportBatchMaxConcurrent metricsExportOtelMemoryMode",
+    "the topics or groups of a list are deleted one after another here, without a pause": (
+        "batchDeleteSubscriptionGroupMaxRate batchDeleteTopicMaxRate"
+    ),
     "it tunes the broker's own requests": (
         "forwardTimeout loadBalancePollNameServerInterval sendHeartbeatTimeoutMillis"
     ),
@@ -188,9 +189,10 @@ _HARMLESS = {
         enablePopLog enableScheduleMessageStats isolateLogEnable maxStatsIdleTimeInMinutes printChannelGroups
         printChannelGroupsMinNum timerProgressLogIntervalMs
     """,
+    "it is the address for slaves, and brokers here do not replicate": "brokerIP2",
     "it is a place of Java's installation": "brokerConfigPath rocketmqHome",
     "Java's start overwrites what a file says": "authConfigPath clusterName configName inBrokerContainer",
-    "RocketMQ 5.5.0 has the key and does not read it": """
+    "RocketMQ has the key and does not read it": """
         cleanOfflineBrokerInterval cleanSwapedMapInterval commitLogForceSwapMapInterval commitLogSwapMapInterval
         commitLogSwapMapReserveFileNum dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
         enableAsyncReput enableCleanExpiredOffset flushConsumerOffsetHistoryInterval highSpeedMode
@@ -198,11 +200,33 @@ _HARMLESS = {
         mappedFileSwapEnable maxBatchDeleteFilesNum maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
         maxSlaveResendLength maxTopicLength pullBatchMaxMessageCount putMessageTimeout putMsgIndexHightWater
     """,
-    "RocketMQ 5.5.0 has the field and no setter, so no file sets it": """
+    "RocketMQ has the field and no setter, so no file sets it": """
         isBrokerContainer isInBrokerContainer isScanAvailableNameSrv timerCheckMetricsWhen timerEnableDisruptor
         timerWarmEnable
     """,
 }
+# Keys that name the place, the addresses or the kind of a broker and its store. They are read only at the start, even
+# if they have no effect here: a change while the broker runs would make it another broker at its next start.
+_START_KEYS = frozenset(
+    """
+    brokerIP2 brokerRole combineCQLoadingCQTypes compactionCqMappedFileSize compactionMappedFileSize controllerAddr
+    dLegerGroup dLegerPeers dLegerSelfId enableCompaction enableControllerMode enableDLegerCommitLog enableLmq
+    enableMultiDispatch
+    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer haListenPort
+    haMasterAddress indexRocksDBEnable mapperFileSizeBatchConsumeQueue messageStorePlugIn preferredLeaderId
+    rocksdbCQDoubleWriteEnable rocksdbCQSelectiveDoubleWriteEnable serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize socksProxyConfig storeType timerRocksDBEnable transRocksDBEnable
+    useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs useTLS writeWithoutMmap
+    """.split()
+)
+_START_PREFIXES = ("storePath", "tls.", "authentication", "authorization")
+
+
+class KeyWithoutEffect(NamedTuple):
+    """``default`` is RocketMQ's default of a key that acts there. None: a harmless key, which needs no warning."""
+
+    reason: str
+    default: str | None
 
 
 def rows_of(acting: Mapping[str, str], harmless: Mapping[str, str]) -> dict[str, KeyWithoutEffect]:
@@ -217,35 +241,22 @@ def rows_of(acting: Mapping[str, str], harmless: Mapping[str, str]) -> dict[str,
 
 
 WITHOUT_EFFECT: Mapping[str, KeyWithoutEffect] = rows_of(_ACTING, _HARMLESS)
-
-
-def warnings(entries: Mapping[str, str], table: Mapping[str, KeyWithoutEffect] = WITHOUT_EFFECT) -> list[str]:
-    """One line for each of ``entries`` that acts in RocketMQ, has no effect here, and is not RocketMQ's default.
-
-    The lines have no values, because some are passwords.
-    """
-    found = []
-    for name, text in entries.items():
-        row = table.get(name)
-        if row is not None and row.default is not None and text.strip().lower() != row.default.lower():
-            found.append(f"{name} has no effect here: {row.reason}")
-    return found
-
-
-# Keys that name the place, the addresses or the kind of a broker and its store. They are read only at the start, even
-# if they have no effect here: a change while the broker runs would make it another broker at its next start.
-_START_KEYS = frozenset(
-    """
-    brokerRole combineCQLoadingCQTypes compactionCqMappedFileSize compactionMappedFileSize controllerAddr dLegerGroup
-    dLegerPeers dLegerSelfId enableCompaction enableControllerMode enableDLegerCommitLog enableLmq enableMultiDispatch
-    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer haListenPort
-    haMasterAddress indexRocksDBEnable mapperFileSizeBatchConsumeQueue messageStorePlugIn preferredLeaderId
-    rocksdbCQDoubleWriteEnable serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize socksProxyConfig
-    storeType timerRocksDBEnable transRocksDBEnable useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs
-    useTLS writeWithoutMmap
-    """.split()
+# The keys of AuthConfig, which RocketMQ reads from an rmq-proxy.json, too.
+AUTH_KEYS = frozenset(entry.partition("=")[0] for entry in _ACTING[_USERS].split())
+# The keys of a name server that act in RocketMQ.
+OF_NAMESRV: Mapping[str, KeyWithoutEffect] = rows_of(
+    {
+        "routes of another environment are not looked up here": "productEnvName=center clusterTest=false",
+        "there is no controller here": "enableControllerInNamesrv=false",
+        SHUTDOWN: "enableShutdownGracefully=false shutdownWaitTimeSeconds=30",
+    },
+    {},
 )
-_START_PREFIXES = ("storePath", "tls.", "authentication", "authorization")
+
+
+def is_acting(row: KeyWithoutEffect, text: str) -> bool:
+    """Whether a key acts in RocketMQ with the value ``text``, which is not RocketMQ's default."""
+    return row.default is not None and text.strip().lower() != row.default.lower()
 
 
 def is_read_at_start(name: str) -> bool:

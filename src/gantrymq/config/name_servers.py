@@ -31,8 +31,8 @@ def name_server_addresses(key: str, text: str) -> list[str]:
 
 def is_address(text: str) -> bool:
     """Whether ``text`` is ``host:port`` or ``[ipv6]:port`` with a port from 1 to 65535."""
-    found = _ADDRESS.fullmatch(text)
-    return found is not None and 1 <= int(found[1]) <= _LAST_PORT
+    match = _ADDRESS.fullmatch(text)
+    return match is not None and 1 <= int(match[1]) <= _LAST_PORT
 
 
 def hint(text: str) -> str:

@@ -7,13 +7,15 @@ key, are reported; in a file neither stops the work.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gantrymq.config.broker_settings import BrokerConfig, is_known
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
 from gantrymq.config.grpc_settings import GrpcConfig
+from gantrymq.config.guards import Reason, accepted_names, require_honoured
 from gantrymq.config.keys import fields_by_key, read_fields
-from gantrymq.config.known_keys import WITHOUT_EFFECT, warnings
+from gantrymq.config.known_keys import WITHOUT_EFFECT
+from gantrymq.config.refused_keys import ServerKind, Work, key_reasons, refused_keys
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 
@@ -22,15 +24,36 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _KEY = re.compile(rf"((?:\\.|[^\\=:{BLANKS}])*)[{BLANKS}]*[=:]?[{BLANKS}]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_OF_OTHER_RELEASES = {
+    "storePathConsumeQueue": "consume queues are in consumequeue/ of the store",
+    "storePathIndex": "index files are in index/ of the store",
+    "storePathCheckpoint": "the checkpoint is checkpoint in the store",
+    "storeCheckpoint": "the checkpoint is checkpoint in the store",
+    "storePathAbort": "the abort file is abort in the store",
+    "abortFile": "the abort file is abort in the store",
+}
+_FIELDS = (fields_by_key(kind) for kind in (MessageStoreConfig, BrokerConfig, GrpcConfig))
+_EVERY_KEY = sorted({*WITHOUT_EFFECT, *OF_PROXY}.union(*_FIELDS))
+_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+_SPECIAL = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The settings, the keys that were given, and warnings for a person."""
+    """The settings, the keys that were given, and warnings for a person. ``entries`` are the texts of all keys."""
 
     config: MessageStoreConfig
     given: frozenset[str]
     warnings: tuple[str, ...]
+    entries: Mapping[str, str] = field(default_factory=dict)
+
+    def require_honoured(self, work: Work) -> list[Reason]:
+        """Raise NotHonouredError for a key with which ``work`` on the store is refused.
+
+        Returns the reasons that acceptWithoutEffect accepts.
+        """
+        reasons = refused_keys(self.entries, ServerKind.BROKER, work)
+        return require_honoured(reasons, accepted_names(self.config.accept_without_effect))
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -51,13 +74,13 @@ def parse_json(text: str) -> dict[str, str]:
     Raises ConfigError.
     """
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError("rmq-proxy.json", text[:32], f"JSON ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ConfigError("rmq-proxy.json", text[:32], "one JSON object")
     entries = {}
-    for name, value in found.items():
+    for name, value in document.items():
         if isinstance(value, list | dict):
             raise ConfigError(name, str(value)[:32], "a text, a number, true or false")
         if value is not None:
@@ -108,9 +131,13 @@ def parse_assignments(assignments: Iterable[str], also: Callable[[str], bool] = 
 
 
 def read_settings(entries: Mapping[str, str], base: MessageStoreConfig | None = None) -> Reading:
-    """Convert text entries to settings. Raises ConfigError for a bad value."""
+    """Convert text entries to settings. Raises ConfigError for a bad value.
+
+    A key that acts in RocketMQ and not here is a warning, also one that says that the store has another form.
+    """
     config = replace(base or MessageStoreConfig(), **read_fields(MessageStoreConfig, entries))
-    return Reading(config, frozenset(entries), (*unknown_keys(entries), *warnings(entries)))
+    without = [reason.text for reason in key_reasons(entries, ServerKind.BROKER, Work.WRITE)]
+    return Reading(config, frozenset(entries), (*unknown_keys(entries), *without), dict(entries))
 
 
 def unknown_keys(entries: Iterable[str], also: Callable[[str], bool] = lambda key: False) -> list[str]:
@@ -130,24 +157,8 @@ def _remark(key: str) -> str:
 def _nearest(key: str) -> str:
     from difflib import get_close_matches
 
-    found = get_close_matches(key, _EVERY_KEY, 3)
-    return f"; nearest: {', '.join(found)}" if found else ""
-
-
-_OF_OTHER_RELEASES = {
-    "storePathConsumeQueue": "consume queues are in consumequeue/ of the store",
-    "storePathIndex": "index files are in index/ of the store",
-    "storePathCheckpoint": "the checkpoint is checkpoint in the store",
-    "storeCheckpoint": "the checkpoint is checkpoint in the store",
-    "storePathAbort": "the abort file is abort in the store",
-    "abortFile": "the abort file is abort in the store",
-}
-_FIELDS = (fields_by_key(kind) for kind in (MessageStoreConfig, BrokerConfig, GrpcConfig))
-_EVERY_KEY = sorted({*WITHOUT_EFFECT, *OF_PROXY}.union(*_FIELDS))
-
-
-_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
-_SPECIAL = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    nearest = get_close_matches(key, _EVERY_KEY, 3)
+    return f"; nearest: {', '.join(nearest)}" if nearest else ""
 
 
 def amended(text: str, entries: Mapping[str, str]) -> str:

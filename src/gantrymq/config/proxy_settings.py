@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from gantrymq.config.exporter_settings import ExporterConfig
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT, GrpcConfig
 from gantrymq.config.keys import check_text, fields_by_key, key, read_fields
-from gantrymq.config.known_keys import warnings
+from gantrymq.config.known_keys import AUTH_KEYS
 from gantrymq.config.name_servers import name_server_addresses
+from gantrymq.config.refused_keys import ServerKind, warned_keys
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,24 @@ class ProxyConfig(GrpcConfig, ExporterConfig):
     namesrv_addr: str = key("namesrvAddr", "", at_start=True)
     bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
     local_serve_addr: str = key("localServeAddr", "127.0.0.1", at_start=True)
-    grpc_server_port: int = key("grpcServerPort", 8081, least=0, most=65535, at_start=True)
+    grpc_server_port: int = key("grpcServerPort", 8081, min_value=0, max_value=65535, at_start=True)
     max_message_size_bytes: int = key("maxMessageSize", 4 << 20, at_start=True)  # 0 or less: no limit
     # How long a route or a configuration is kept before it is read again, and how many of each are kept.
-    route_cache_s: int = key("topicRouteServiceCacheRefreshSeconds", 20, least=1, at_start=True)
-    max_routes: int = key("topicRouteServiceCacheMaxNum", 20_000, least=1, at_start=True)
-    topic_cache_s: int = key("topicConfigCacheRefreshSeconds", 20, least=1, at_start=True)
-    max_topics: int = key("topicConfigCacheMaxNum", 20_000, least=1, at_start=True)
-    group_cache_s: int = key("subscriptionGroupConfigCacheRefreshSeconds", 20, least=1, at_start=True)
-    max_groups: int = key("subscriptionGroupConfigCacheMaxNum", 20_000, least=1, at_start=True)
-    producer_heartbeat_s: int = key("transactionHeartbeatPeriodSecond", 20, least=1, at_start=True)
+    route_cache_s: int = key("topicRouteServiceCacheRefreshSeconds", 20, min_value=1, at_start=True)
+    max_routes: int = key("topicRouteServiceCacheMaxNum", 20_000, min_value=1, at_start=True)
+    topic_cache_s: int = key("topicConfigCacheRefreshSeconds", 20, min_value=1, at_start=True)
+    max_topics: int = key("topicConfigCacheMaxNum", 20_000, min_value=1, at_start=True)
+    group_cache_s: int = key("subscriptionGroupConfigCacheRefreshSeconds", 20, min_value=1, at_start=True)
+    max_groups: int = key("subscriptionGroupConfigCacheMaxNum", 20_000, min_value=1, at_start=True)
+    producer_heartbeat_s: int = key("transactionHeartbeatPeriodSecond", 20, min_value=1, at_start=True)
     # Labels of its metrics. An empty name is that of the machine.
     proxy_name: str = key("proxyName", "", at_start=True)
     proxy_cluster_name: str = key("proxyClusterName", "DefaultCluster", at_start=True)
     # Keys of a broker: the accounts of the proxy, which are those of the brokers.
     acl_enable: bool = key("aclEnable", False, at_start=True)
     acl_plain_file: str = key("aclPlainFile", "", at_start=True)
+    # Not RocketMQ's: keys that a start takes although they cannot be honoured (see config/guards.py).
+    accept_without_effect: str = key("acceptWithoutEffect", "", at_start=True)
 
     def __post_init__(self) -> None:
         """Validate every value and the name servers' addresses."""
@@ -60,9 +63,9 @@ def read_proxy_config(entries: Mapping[str, str]) -> ProxyConfig:
 
 def is_known(name: str) -> bool:
     """Whether a key has an effect on a proxy, here or in RocketMQ."""
-    return name in fields_by_key(ProxyConfig) or name in WITHOUT_EFFECT
+    return name in fields_by_key(ProxyConfig) or name in WITHOUT_EFFECT or name in AUTH_KEYS
 
 
 def proxy_warnings(entries: Mapping[str, str]) -> list[str]:
     """A line for each entry that acts in RocketMQ's proxy, has no effect here, and is not RocketMQ's default."""
-    return warnings(entries, WITHOUT_EFFECT)
+    return [reason.text for reason in warned_keys(entries, ServerKind.PROXY)]

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp
 
 from gantrymq.console.failures import described
 from gantrymq.console.notices import Notices
+from gantrymq.console.page_request import Frame, PageRequest, Site, read_form
 from gantrymq.console.security import LOGIN, STATIC, Access, Guard, own_address, own_path
-from gantrymq.console.view import Frame, Site, View, read_form
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 
@@ -68,7 +68,7 @@ def error_page(request: Request, status: int, title: str, text: str, *, bare: bo
     A ``bare`` page does not tell what the console shows, because its reader is not known.
     """
     template = "error_part.html.j2" if "hx-request" in request.headers else "error.html.j2"
-    return View(request).page(
+    return PageRequest(request).page(
         template, status=status, title=title, text=text, status_code=status, bare=bare, address=own_address(request)
     )
 

@@ -58,10 +58,10 @@ def _note(shown: int, total: int, unit: str) -> str:
     return f"The first {shown:,} of {total:,} {unit} ({size_text(total)})."
 
 
-def beginning(body: bytes, most: int = 80) -> str:
+def beginning(body: bytes, max_characters: int = 80) -> str:
     """The beginning of a body in one line of a table: text, or hexadecimal."""
-    text = body_beginning(body, len(body), most)
+    text = body_beginning(body, len(body), max_characters)
     if text is not None and "\0" not in text:
         return text.replace("\r\n", " ").translate(_ONE_LINE)
-    shown = body[: most // 3].hex(" ")
-    return f"{shown} …" if len(body) > most // 3 else shown
+    shown = body[: max_characters // 3].hex(" ")
+    return f"{shown} …" if len(body) > max_characters // 3 else shown

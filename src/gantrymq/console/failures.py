@@ -10,6 +10,7 @@ from gantrymq.errors import (
     RemotingConnectError,
     RemotingError,
     RemotingTimeoutError,
+    SendFailedError,
     StoreError,
 )
 from gantrymq.remoting.codes import ResponseCode
@@ -28,6 +29,8 @@ _REFUSALS = {
 def described(error: GantrymqError) -> tuple[int, str, str]:
     """The HTTP status, the title and the text of the error's page."""
     match error:
+        case SendFailedError(__cause__=MQBrokerError() as refused):
+            return described(refused)
         case MQBrokerError():
             for code, (status, title, step) in _REFUSALS.items():
                 if error.response_code == code:
@@ -46,6 +49,8 @@ def described(error: GantrymqError) -> tuple[int, str, str]:
 
 def failure_text(error: GantrymqError) -> str:
     """An error in one line for people. A remark of a broker is cut at its first line, as it may have a Java stack."""
+    if isinstance(error, SendFailedError) and isinstance(error.__cause__, MQBrokerError):
+        error = error.__cause__
     if isinstance(error, MQBrokerError):
         names = [code.name for code in ResponseCode if code == error.response_code]
         first = error.remark.strip().splitlines()[:1]

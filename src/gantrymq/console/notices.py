@@ -1,4 +1,4 @@
-"""Texts that the page after a redirect shows once: what a change did."""
+"""Messages to the user of the console about a change: the page to which the browser is redirected shows each once."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-_MOST = 200
+_MAX_NOTICES = 200
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A text about the last change."""
+    """What a change did, or with ``is_problem`` why it failed. It is shown on the next page, and not again."""
 
     text: str
     is_problem: bool
 
 
 class Notices:
-    """The texts that are not shown yet, at most 200. Thread rule: any thread."""
+    """The notices that no page has shown yet, at most 200; the oldest are dropped. Thread rule: any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class Notices:
         number = secrets.token_urlsafe(8)
         with self._lock:
             self._waiting[number] = Notice(text, is_problem)
-            while len(self._waiting) > _MOST:
+            while len(self._waiting) > _MAX_NOTICES:
                 self._waiting.popitem(last=False)
         return number
 

@@ -53,7 +53,7 @@ def _shown(value: object) -> object:
 
 
 def raw(value: object) -> Markup:
-    """A value escaped, with control characters as they are: for fields of a form that come back.
+    """Escape a value for a field of a form. Control characters stay, because the form sends the value back.
 
     A page cannot have a byte of a file name that is not UTF-8, which becomes ``?``, or U+0000, which is left out.
     """

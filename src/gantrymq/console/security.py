@@ -107,7 +107,7 @@ class Access:
     def is_known_host(self, name: str) -> bool:
         """Whether a host name of a request is one of this console. A site of an attacker has another."""
         name = name.lower().rstrip(".")
-        if name in {"localhost", socket.gethostname().lower(), *(one.lower() for one in self.host_names)}:
+        if name in {"localhost", socket.gethostname().lower(), *(host_name.lower() for host_name in self.host_names)}:
             return True
         try:
             ipaddress.ip_address(name)

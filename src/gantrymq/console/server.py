@@ -13,8 +13,8 @@ from typing import Any
 import uvicorn
 
 from gantrymq.console.application import console_app
+from gantrymq.console.page_request import Site
 from gantrymq.console.security import Access
-from gantrymq.console.view import Site
 from gantrymq.errors import ConfigError, RemotingError
 from gantrymq.model.host import is_loopback
 
@@ -68,9 +68,14 @@ class ConsoleServer:
         listening = self._listen()
         self._port = listening.getsockname()[1]
         settings: dict[str, Any] = {
-            "log_config": None, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False,
-            "proxy_headers": False, "timeout_graceful_shutdown": _LEAVE_WITHIN_S,
-        }  # fmt: skip
+            "log_config": None,
+            "access_log": False,
+            "lifespan": "off",
+            "ws": "none",
+            "server_header": False,
+            "proxy_headers": False,
+            "timeout_graceful_shutdown": _LEAVE_WITHIN_S,
+        }
         if self._certificate is not None:
             settings["ssl_certfile"], settings["ssl_keyfile"] = map(str, self._certificate)
         self._server = _Uvicorn(uvicorn.Config(console_app(self._site, self._access), **settings))
@@ -125,7 +130,7 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted; give one that is not")
 
 
-def access_for(address: str, *, allow_changes: bool = False, token: str | None = None, **more: Any) -> Access:
+def access_rules(address: str, *, allow_changes: bool = False, token: str | None = None, **more: Any) -> Access:
     """The rules for a console that listens on ``address``: with a token unless that is loopback."""
     from gantrymq.console.security import new_token
 

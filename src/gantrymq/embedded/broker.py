@@ -53,7 +53,8 @@ class EmbeddedBroker:
 
     ``store`` is its directory, created if it is missing. Without one it is temporary, and :meth:`close` removes it.
     ``settings`` are keys of RocketMQ's broker, store and name server, which override
-    :data:`gantrymq.embedded.restartable_broker.DEFAULTS` (raises ConfigError). Port 0 means a free one. ``clock`` is
+    :data:`gantrymq.embedded.restartable_broker.DEFAULTS` (raises ConfigError, and NotHonouredError for a key that
+    cannot be honoured: see ``acceptWithoutEffect`` in docs/broker.md). Port 0 means a free one. ``clock`` is
     the broker's clock: advancing it makes delayed messages due. With ``console`` the web console is served at
     :attr:`console`; it needs the extra ``console``, and changes nothing. With ``grpc`` the broker also answers the
     clients of RocketMQ 5, which speak gRPC; that needs the extra ``grpc`` (raises ConfigError).
@@ -233,11 +234,11 @@ class EmbeddedBroker:
     def wait_for_messages(self, topic: str, count: int, *, timeout_s: float = 10) -> list[StoredMessage]:
         """Wait until exactly ``count`` messages are stored under a topic. Raises AssertionError, which shows them."""
         deadline = time.monotonic() + timeout_s
-        while len(found := self.messages(topic)) < count and time.monotonic() < deadline:
+        while len(messages := self.messages(topic)) < count and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
-        if len(found) != count:
-            raise AssertionError(f"{topic} has {len(found)} messages, not {count}:\n{stored.table(found)}")
-        return found
+        if len(messages) != count:
+            raise AssertionError(f"{topic} has {len(messages)} messages, not {count}:\n{stored.table(messages)}")
+        return messages
 
     def consumer_offsets(self, group: str, topic: str) -> dict[int, int]:
         """The committed offsets of a group on a topic: the next offset by queue number."""

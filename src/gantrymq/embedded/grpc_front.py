@@ -51,8 +51,8 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         cluster=config.broker.broker_cluster_name,
         name=config.broker.broker_name,
         address=broker.address,
-        find_topic=broker.topics.get,
-        find_group=broker.groups.table.get,
+        find_topic=broker.tables.topics.get,
+        find_group=broker.tables.groups.table.get,
         is_guarded=access is not None,
     )
     return GrpcServer(

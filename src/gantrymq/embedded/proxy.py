@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,9 @@ from typing import TYPE_CHECKING
 from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.clock import SystemClock
 from gantrymq.config.exporter_settings import DISABLE
+from gantrymq.config.guards import accepted_names, require_honoured
 from gantrymq.config.proxy_settings import ProxyConfig
+from gantrymq.config.refused_keys import ServerKind, refused_keys
 from gantrymq.embedded.grpc_front import load_grpc
 from gantrymq.errors import ConfigError
 from gantrymq.metrics.exporter import CLUSTER, NODE_ID, NODE_TYPE, MetricsExporter
@@ -35,13 +38,23 @@ class Proxy:
     """A proxy. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
 
     ``client_tls`` is the context for connections to name servers and brokers, ``tls`` is how clients are answered that
-    speak TLS; None: they are not. Raises ConfigError without a name server,
-    or without the extra ``grpc``.
+    speak TLS; None: they are not. ``entries`` are the texts of all keys, those without effect included. ``accepted``
+    has the refused reasons that acceptWithoutEffect names.
+
+    Raises ConfigError without a name server, or without the extra ``grpc``, and NotHonouredError for a key that cannot
+    be honoured.
     """
 
     def __init__(
-        self, config: ProxyConfig, client_tls: ssl.SSLContext | None = None, tls: TlsServer | None = None
+        self,
+        config: ProxyConfig,
+        client_tls: ssl.SSLContext | None = None,
+        tls: TlsServer | None = None,
+        *,
+        entries: Mapping[str, str] | None = None,
     ) -> None:
+        refused = refused_keys(entries or {}, ServerKind.PROXY)
+        self.accepted = require_honoured(refused, accepted_names(config.accept_without_effect))
         if not config.name_servers:
             raise ConfigError("namesrvAddr", "", "the address of a name server")
         if config.acl_enable and not config.acl_plain_file:

@@ -27,7 +27,7 @@ from gantrymq.errors import ConfigError, MQBrokerError, RemotingError, StoreClos
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import TIMER_TOPIC
-from gantrymq.namesrv.settings import is_known, read_namesrv_config, without_effect
+from gantrymq.namesrv.settings import is_known, read_namesrv_config, require_honoured, without_effect
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -103,7 +103,7 @@ class RestartableBroker:
     With ``console`` the web console is served from the first start to :meth:`close`, also while the broker is stopped.
 
     Raises ConfigError for an unknown key, an invalid value, or a key of TLS, which the embedded broker does not
-    support.
+    support, and NotHonouredError for a key that cannot be honoured, unless acceptWithoutEffect names it.
     """
 
     def __init__(
@@ -123,7 +123,8 @@ class RestartableBroker:
             self._given.setdefault("grpcServerPort", "0")
         self._grpc_port = int(self._given.get("grpcServerPort", OFF))
         self._entries = _texts(DEFAULTS) | self._given
-        self._config()
+        self._config().require_honoured()
+        require_honoured(read_namesrv_config(self._entries), without_effect(self._entries))
         self._reserved: list[ReservedPorts | socket.socket] = []
         self._pair: Standalone | None = None
         self._has_console = console
@@ -284,7 +285,7 @@ class RestartableBroker:
 
     async def consumer_offsets(self, group: str, topic: str) -> dict[int, int]:
         """The committed offsets of a group on a topic, by queue number."""
-        return dict(self.pair.broker.offsets.of(group, topic) or {})
+        return dict(self.pair.broker.tables.offsets.of(group, topic) or {})
 
     def _reserve_ports(self) -> None:
         if self._reserved:

@@ -27,13 +27,13 @@ def messages_of(store: MessageStore, topic: str, max_decompressed_body_size: int
     """
     while store.dispatch_behind_bytes and not store.failures:
         time.sleep(_CATCH_UP_S)
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     for name, queue_id, offset, max_offset in store.queues():
         while name == topic and offset < max_offset:
             result = store.get(topic, queue_id, offset, max_msgs=_MESSAGES_A_READ)
-            found += [or_as_stored(message, max_decompressed_body_size) for message in result.messages]
+            messages += [or_as_stored(message, max_decompressed_body_size) for message in result.messages]
             offset = max(result.next_begin_offset, offset + 1)
-    return found
+    return messages
 
 
 def read_messages(store: Path, topic: str, config: MessageStoreConfig) -> list[StoredMessage]:
@@ -54,9 +54,9 @@ def body_of(message: StoredMessage, max_decompressed_body_size: int) -> bytes:
 def table(messages: Sequence[StoredMessage]) -> str:
     """The messages as human-readable lines."""
     lines = [
-        f"  queue {one.queue_id} offset {one.queue_offset} tags {one.tags!r} keys {one.keys} "
-        f"{len(one.body)} bytes {one.body[:_BODY_SHOWN]!r}"
-        for one in messages[:_SHOWN]
+        f"  queue {message.queue_id} offset {message.queue_offset} tags {message.tags!r} keys {message.keys} "
+        f"{len(message.body)} bytes {message.body[:_BODY_SHOWN]!r}"
+        for message in messages[:_SHOWN]
     ]
     more = len(messages) - len(lines)
     return "\n".join([*lines, *([f"  … and {more} more"] if more > 0 else [])]) or "  nothing"

@@ -96,21 +96,21 @@ def tokens(text: str) -> Iterator[Token]:
         if text.startswith("--", position) and position < last_line_end:
             position = _first_line_end(text, position) + 1
             continue
-        found = _TOKEN.match(text, position)
-        if found is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise FilterSyntaxError(f"{text[position : position + 20]!r} at position {position} is not a token")
-        kind, word = str(found.lastgroup), found[0]
+        kind, word = str(match.lastgroup), match[0]
         if kind == "word":
             kind = _KEYWORDS.get(word.upper(), "ID")
         elif kind == "sign":
             kind = _SIGNS[word]
         if kind != "skip":
             yield Token(kind, word, position)
-        position = found.end()
+        position = match.end()
 
 
 def _first_line_end(text: str, position: int) -> int:
-    return min(found for sign in "\n\r" if (found := text.find(sign, position)) >= 0)
+    return min(end for sign in "\n\r" if (end := text.find(sign, position)) >= 0)
 
 
 class _NoLexer(Lexer):

@@ -50,7 +50,7 @@ class SqlFilterCache:
 
     def __init__(self) -> None:
         self._parser: Parser | None = None
-        self._kept: OrderedDict[str, SqlFilter | str] = OrderedDict()
+        self._cache: OrderedDict[str, SqlFilter | str] = OrderedDict()
         self._characters = 0
 
     @property
@@ -67,15 +67,15 @@ class SqlFilterCache:
 
     def compile(self, text: str) -> SqlFilter:
         """The filter of an expression. Raises FilterSyntaxError."""
-        kept = self._kept.get(text)
-        if kept is None:
-            kept = self._compile(text)
-            self._keep(text, kept)
+        cached = self._cache.get(text)
+        if cached is None:
+            cached = self._compile(text)
+            self._keep(text, cached)
         else:
-            self._kept.move_to_end(text)
-        if isinstance(kept, str):
-            raise FilterSyntaxError(kept)
-        return kept
+            self._cache.move_to_end(text)
+        if isinstance(cached, str):
+            raise FilterSyntaxError(cached)
+        return cached
 
     def _compile(self, text: str) -> SqlFilter | str:
         """The filter, or the error of an invalid expression."""
@@ -88,11 +88,11 @@ class SqlFilterCache:
         except FilterSyntaxError as error:
             return str(error)
 
-    def _keep(self, text: str, kept: SqlFilter | str) -> None:
+    def _keep(self, text: str, compiled: SqlFilter | str) -> None:
         if len(text) > _CACHED_CHARACTERS // 16:  # longer than an expression may be: rejected without parsing
             return
-        self._kept[text] = kept
+        self._cache[text] = compiled
         self._characters += len(text) + _ENTRY_CHARACTERS
         while self._characters > _CACHED_CHARACTERS:
-            oldest, _ = self._kept.popitem(last=False)
+            oldest, _ = self._cache.popitem(last=False)
             self._characters -= len(oldest) + _ENTRY_CHARACTERS

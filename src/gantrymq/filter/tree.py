@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import assert_never
 
 from gantrymq.errors import FilterSyntaxError
 from gantrymq.filter.values import Long, Value, compare
@@ -123,7 +124,13 @@ class In:
     depth: int = 2
 
 
-Node = Property | Constant | Negate | Not | BooleanCast | Logic | Ordering | Equal | TextMatch | In
+Operand = Property | Constant | Negate
+"""Nodes that are no conditions, but for the literals TRUE, FALSE and NULL."""
+
+Condition = Not | BooleanCast | Logic | Ordering | Equal | TextMatch | In
+"""Nodes that give a boolean or null. AND, OR and NOT accept them; ``>`` and BETWEEN refuse them."""
+
+Node = Operand | Condition
 NULL = Constant(None)
 
 
@@ -216,7 +223,11 @@ def _above(*operands: Node) -> int:
 def _is_boolean(node: Node) -> bool:
     if isinstance(node, Constant):
         return node.value is None or isinstance(node.value, bool)
-    return not isinstance(node, Property | Negate)
+    if isinstance(node, Condition):
+        return True
+    if isinstance(node, Property | Negate):
+        return False
+    assert_never(node)
 
 
 def _is_number(value: Value | None) -> bool:

@@ -83,8 +83,8 @@ def _from_text(text: str, type_: type) -> Value:
     return to_integer(text, INT_MAX if type_ is int else LONG_MAX)
 
 
-def to_integer(text: str, most: int) -> int:
-    """Integer.valueOf (``most`` is INT_MAX) or Long.valueOf: a sign and digits. Raises EvaluationError."""
+def to_integer(text: str, max_value: int) -> int:
+    """Integer.valueOf (``max_value`` is INT_MAX) or Long.valueOf: a sign and digits. Raises EvaluationError."""
     sign = text[:1] if text[:1] in ("+", "-") else ""
     if text.startswith("0", len(sign)) and len(text) <= _MAX_CHARACTERS:
         text = sign + (text[len(sign) :].lstrip("0") or "0")
@@ -93,7 +93,7 @@ def to_integer(text: str, most: int) -> int:
             raise ValueError
         if not text.isascii() and max(text) > "\uffff":  # Java reads UTF-16 units: such a digit is two of them
             raise ValueError
-        return parse_number(text, most)
+        return parse_number(text, max_value)
     except ValueError:
         raise EvaluationError("a property is not an integer, or too large, and is compared with one") from None
 
@@ -103,10 +103,10 @@ def to_double(text: str) -> float:
     text = text.strip(_TRIMMED)
     if len(text) <= _MAX_CHARACTERS and _FLOAT.fullmatch(text):
         return float(text.rstrip("fFdD"))
-    found = _HEX_FLOAT.fullmatch(text) if len(text) <= _MAX_CHARACTERS else None
-    if found is None:
+    match = _HEX_FLOAT.fullmatch(text) if len(text) <= _MAX_CHARACTERS else None
+    if match is None:
         raise EvaluationError("a property is not a number, and is compared with one")
     try:
-        return float.fromhex(found[1])
+        return float.fromhex(match[1])
     except OverflowError:
         return -inf if text.startswith("-") else inf

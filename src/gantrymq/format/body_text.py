@@ -17,7 +17,7 @@ def body_text(body: bytes) -> str | None:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
         return None
-    return None if any(ord(one) < 0x20 and one not in "\t\n\r" for one in text) else text
+    return None if any(ord(character) < 0x20 and character not in "\t\n\r" for character in text) else text
 
 
 def indented_json(text: str) -> str | None:
@@ -52,17 +52,17 @@ def hex_lines(body: bytes) -> Iterator[str]:
         yield f"{at:08x}  {part.hex(' '):<{3 * _BYTES_A_LINE - 1}}  |{shown}|"
 
 
-def body_beginning(body: bytes, length: int, most: int) -> str | None:
-    """The first ``most`` characters of a body of ``length`` bytes; None if they are not text.
+def body_beginning(body: bytes, length: int, max_characters: int) -> str | None:
+    """The first ``max_characters`` characters of a body of ``length`` bytes; None if they are not text.
 
     A text that is cut ends with "…". ``body`` needs to have only the first ``4 * most`` bytes: a character has at most
     four.
     """
-    begin = body[: 4 * most]
+    begin = body[: 4 * max_characters]
     try:
         text = begin.decode("utf-8")
     except UnicodeDecodeError as error:
         if error.start < len(begin) - 3 or length <= len(begin):
             return None
         text = begin[: error.start].decode("utf-8")
-    return cut_text(text, most, more=len(begin) < length)
+    return cut_text(text, max_characters, more=len(begin) < length)

@@ -14,7 +14,7 @@ bytes   field            remark
 ======  ===============  ============================================================================
 
 keyHash = abs(String.hashCode(topic#key)), 0 if that overflows; slot = keyHash % S. A query compares hash codes
-only, so different keys with the same hash code match each other.
+only, so different keys with the same hash code match each other: :func:`has_index_key` compares the keys.
 
 Source: IndexFile, IndexHeader and IndexService.buildIndex.
 """
@@ -99,6 +99,11 @@ def index_keys(properties: Mapping[str, str]) -> Iterator[str]:
     yield from (key for key in properties.get(PROPERTY_KEYS, "").split(" ") if key)
     if properties.get(PROPERTY_TAGS):
         yield tag_key(properties[PROPERTY_TAGS])
+
+
+def has_index_key(topic: str, properties: Mapping[str, str], wanted_topic: str, key: str) -> bool:
+    """Whether a message of a topic with these properties is in the index under a topic and key, not only its hash."""
+    return topic == wanted_topic and key in index_keys(properties)
 
 
 def tag_key(tag: str) -> str:

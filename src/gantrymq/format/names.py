@@ -15,6 +15,7 @@ timerwheel, timerlog/0000…          timer messages: see ``gantrymq.format.time
 config/timercheck                   up to where timer messages are delivered
 config/timermetrics                 how many wait for each topic, as JSON
 salvage.unfinished                  not RocketMQ's: exists while a salvage writes the store
+lost+found                          not RocketMQ's: a store of quarantined records (``tools.repair.quarantine``)
 ==================================  ==============================================================
 
 Source: StorePathConfigHelper, UtilAll.offset2FileName and timeMillisToHumanString.
@@ -31,6 +32,7 @@ CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CONFIG = "config"
 SALVAGE_MARK = "salvage.unfinished"
+LOST_FOUND = "lost+found"
 CONSUMER_OFFSET = "consumerOffset.json"
 DELAY_OFFSET = "delayOffset.json"
 TIMER_WHEEL = "timerwheel"
@@ -39,6 +41,7 @@ TIMER_CHECKPOINT = "timercheck"
 TIMER_METRICS = "timermetrics"
 DELETED_TOPICS = "deletedTopics.json"  # not RocketMQ's
 LOCK_TEXT = b"lock"
+MAX_TOPIC_FILE_NAME = 255
 _OFFSET_DIGITS = 20
 _LAST_OFFSET = (1 << 63) - (1 << 31)  # leaves room for the longest file after it
 _TIME_DIGITS = 17
@@ -56,6 +59,13 @@ def parse_offset_name(name: str) -> int | None:
         return None
     offset = int(name)
     return offset if offset <= _LAST_OFFSET else None
+
+
+def is_topic_storable(topic: str) -> bool:
+    """Whether a queue of ``topic`` can have a directory: a topic from any client becomes a file name."""
+    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
+        return False
+    return len(topic.encode("utf-8", "replace")) <= MAX_TOPIC_FILE_NAME
 
 
 def index_name(timestamp_ms: int) -> str:

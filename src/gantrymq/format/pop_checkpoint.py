@@ -72,8 +72,8 @@ class PopCheckpoint:
 
     ``diffs`` are their queue offsets minus the key's ``start_offset``, at most 32. Bit i of ``acked`` says that message
     i is acknowledged. ``re_puts`` counts how often the checkpoint was put again because a message could not be revived.
-    ``is_suspended`` keeps the reconsume times of the message. ``revive_offset`` is its place in the revive queue, and
-    ``due_ms`` the time from which it can be decided; they are not in the bytes.
+    ``is_suspended`` keeps the reconsume times of the message. ``revive_offset`` is its place in the revive queue,
+    ``phy_offset`` that in the log, and ``due_ms`` the time from which it can be decided; they are not in the bytes.
 
     Thread rule: one thread changes it.
     """
@@ -85,6 +85,7 @@ class PopCheckpoint:
     re_puts: int | None = None
     is_suspended: bool = False
     revive_offset: int = 0
+    phy_offset: int = 0
     due_ms: int = 0
 
     @property
@@ -192,6 +193,14 @@ def decode_pop_record(tag: str, body: bytes) -> PopCheckpoint | PopAck | None:
     if tag in (ACK_TAG, BATCH_ACK_TAG):
         return decode_pop_ack(body, is_batch=tag == BATCH_ACK_TAG)
     return None
+
+
+def popped_topic(body: bytes) -> str:
+    """The topic whose messages a record is about, a retry topic too; empty if the body is damaged."""
+    try:
+        return _decode(body, _KeyBody).t
+    except ValueError:
+        return ""
 
 
 def decode_pop_checkpoint(body: bytes) -> PopCheckpoint:

@@ -34,11 +34,11 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         text += f"{name}\x01{value}\x02"
     encoded = encode_utf8(text)
     if len(encoded) - len(encoded.translate(None, _SEPARATORS)) != 2 * len(properties):
-        _require_readable(properties)
+        _refuse_separators(properties)
     return encoded
 
 
-def _require_readable(properties: Mapping[str, str]) -> None:
+def _refuse_separators(properties: Mapping[str, str]) -> None:
     for name, value in properties.items():
         if NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name or PROPERTY_SEPARATOR in value:
             raise ValueError(f"property {name!r} holds a separator (0x01 or 0x02)")

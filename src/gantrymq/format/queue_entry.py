@@ -38,6 +38,16 @@ class QueueEntry(NamedTuple):
         """Whether Java's recovery counts the unit as written."""
         return self.phy_offset >= 0 and self.size_bytes > 0
 
+    @property
+    def is_filler(self) -> bool:
+        """Whether the slot was filled because it has no message."""
+        return self.size_bytes == BLANK_UNIT_SIZE
+
+    @property
+    def is_message(self) -> bool:
+        """Whether the unit points to a record."""
+        return self.is_valid and not self.is_filler
+
 
 PRE_BLANK = QueueEntry(0, BLANK_UNIT_SIZE, 0)
 

@@ -11,6 +11,10 @@ from typing import NamedTuple
 
 from gantrymq.model.java import decode_utf8, encode_utf8
 
+_VERSION_1 = "v1"
+_ITEMS = 5
+_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # only the URL-safe alphabet is allowed
+
 
 class RecallHandle(NamedTuple):
     """The data with which a producer recalls a message. ``timestamp`` is the text of its TIMER_OUT_MS plus 1."""
@@ -19,10 +23,6 @@ class RecallHandle(NamedTuple):
     broker_name: str
     timestamp: str
     unique_key: str
-
-
-_VERSION_1 = "v1"
-_ITEMS = 5
 
 
 def encode_recall_handle(handle: RecallHandle) -> str:
@@ -42,6 +42,3 @@ def decode_recall_handle(text: str) -> RecallHandle:
     if not items or items[0] != _VERSION_1 or len(items) < _ITEMS:
         raise ValueError("recall handle is invalid")
     return RecallHandle(*items[1:_ITEMS])
-
-
-_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # only the URL-safe alphabet is allowed

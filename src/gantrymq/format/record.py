@@ -57,11 +57,12 @@ QUEUE_OFFSET_AT = 20
 PHY_OFFSET_AT = 28
 SYS_FLAG_AT = 36
 BORN_HOST_AT = 48
+HEAD_SIZE = BORN_HOST_AT + 20 + 8  # up to the store timestamp, whatever the size of the host
 
 # From the size to the length of the body, for each size of the two hosts.
 _FRONT = {(born, store): struct.Struct(f">IIiiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
 _LENGTH, _BYTE, _SHORT, _INT = struct.Struct(">H"), struct.Struct(">b"), struct.Struct(">h"), struct.Struct(">i")
-_BLANK = struct.Struct(">iI")
+_BLANK, _LONG = struct.Struct(">iI"), struct.Struct(">q")
 
 
 class CheckCRC(Enum):
@@ -89,6 +90,29 @@ class Layout:
     topic_length: int
     properties_at: int
     properties_length: int
+
+
+class RecordHead(NamedTuple):
+    """What the first bytes of a record say: its size in bytes, its position in the commit log, and its store time."""
+
+    size_bytes: int
+    phy_offset: int
+    store_timestamp_ms: int
+
+
+def read_head(raw: bytes) -> RecordHead | None:
+    """The head of the record that begins with ``raw``, of which HEAD_SIZE bytes suffice; None if none begins there."""
+    if len(raw) < HEAD_SIZE:
+        return None
+    size, magic = _BLANK.unpack_from(raw)
+    if magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD_SIZE:
+        return None
+    born_host = 20 if int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4]) & flags.BORN_HOST_V6 else 8
+    (phy_offset,), (stored_ms,) = (
+        _LONG.unpack_from(raw, PHY_OFFSET_AT),
+        _LONG.unpack_from(raw, BORN_HOST_AT + born_host),
+    )
+    return RecordHead(size, phy_offset, stored_ms)
 
 
 def body_crc(body: bytes | bytearray | memoryview) -> int:

@@ -30,6 +30,11 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _FIELD_END, _RECORD_END = "\x01", "\x02"
 _NULL = "null"
 _TO_BLANKS = str.maketrans({_FIELD_END: " ", _RECORD_END: " "})
+_ABOUT = ("timestamp_ms", "region_id", "group")
+_MESSAGE = (*_ABOUT, "topic", "msg_id", "tags", "keys", "store_host")
+_SENT = (*_MESSAGE, "body_size_bytes", "cost_ms", "message_type")
+_CONSUMED = ("request_id", "msg_id", "cost_ms", "is_success", "keys")
+_NULLABLE = frozenset(("tags", "keys", "region_id", "transaction_id"))
 
 
 class TraceType(Enum):
@@ -85,10 +90,6 @@ class TraceRecord:
     is_from_check: bool = False
 
 
-_ABOUT = ("timestamp_ms", "region_id", "group")
-_MESSAGE = (*_ABOUT, "topic", "msg_id", "tags", "keys", "store_host")
-_SENT = (*_MESSAGE, "body_size_bytes", "cost_ms", "message_type")
-_CONSUMED = ("request_id", "msg_id", "cost_ms", "is_success", "keys")
 # The fields of the records that RocketMQ 5.5.0 writes.
 _WRITTEN: dict[TraceType, tuple[str, ...]] = {
     TraceType.PUB: (*_SENT, "offset_msg_id", "is_success"),
@@ -102,8 +103,7 @@ _OTHERS: dict[TraceType, tuple[tuple[str, ...], ...]] = {
     TraceType.PUB: ((*_SENT, "is_success"), (*_SENT, "offset_msg_id", "is_success", "client_host")),
     TraceType.SUB_AFTER: (_CONSUMED, (*_CONSUMED, "context_code")),
 }
-_NULLABLE = frozenset(("tags", "keys", "region_id", "transaction_id"))
-_DEFAULTS = {one.name: one.default for one in fields(TraceRecord)}
+_DEFAULTS = {field.name: field.default for field in fields(TraceRecord)}
 
 
 def encode_traces(records: Iterable[TraceRecord]) -> str:
@@ -140,7 +140,7 @@ def _decode(texts: list[str]) -> TraceRecord:
     """One record. Raises ValueError."""
     kind = TraceType(texts[0])
     layouts = sorted((_WRITTEN[kind], *_OTHERS.get(kind, ())), key=len)
-    layout = next((one for one in reversed(layouts) if len(one) < len(texts)), None)
+    layout = next((layout for layout in reversed(layouts) if len(layout) < len(texts)), None)
     if layout is None:
         raise ValueError(f"a trace record of {kind.value} has only {len(texts)} fields")
     values = {name: _value(name, text) for name, text in zip(layout, texts[1:], strict=False)}

@@ -1,7 +1,7 @@
 """The file system interface of the store, as protocols.
 
 Implementations: :mod:`gantrymq.fs.real` (local files), :mod:`gantrymq.fs.overlay` (a private view of local files whose
-changes are never written) and :mod:`gantrymq.fs.memory` (for tests; knows what was synced).
+changes are never written) and ``memory_file_system`` of tests/ (it knows what was synced).
 
 A file has two access paths. ``read_at`` and ``write_at`` copy bytes. ``map`` gives an array over the whole file; a
 write to the array is a write to the file, and ``sync`` makes both durable. Reserve the space of a mapped file first, so

@@ -76,7 +76,10 @@ def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None)
 
 def _file_above(path: Path) -> Path:
     """``path`` or the parent of it that is a file where a directory is needed."""
-    return next((one for one in (path, *path.parents) if os.path.lexists(one) and not os.path.isdir(one)), path)
+    return next(
+        (ancestor for ancestor in (path, *path.parents) if os.path.lexists(ancestor) and not os.path.isdir(ancestor)),
+        path,
+    )
 
 
 def identity_of(status: os.stat_result) -> Identity:

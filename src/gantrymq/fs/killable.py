@@ -17,7 +17,10 @@ _CHANGE_NOTHING = frozenset(("read_at", "map", "scan"))
 
 
 class KillableFileSystem(InterceptedFileSystem):
-    """``inner`` until :meth:`kill`; see :class:`gantrymq.fs.api.FileSystem`. Thread rule: any thread."""
+    """Passes calls to ``inner``. After :meth:`kill` every change raises DiskError, as if the process had ended.
+
+    Thread rule: any thread.
+    """
 
     def __init__(self, inner: FileSystem) -> None:
         super().__init__(inner)

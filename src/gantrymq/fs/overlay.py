@@ -108,9 +108,9 @@ class OverlayFile:
         if size_bytes == len(old):
             return
         grown = np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8) if size_bytes else np.empty(0, np.uint8)
-        kept = min(len(old), size_bytes)
-        self.fetch(0, kept)
-        grown[:kept] = old[:kept]
+        copied_bytes = min(len(old), size_bytes)
+        self.fetch(0, copied_bytes)
+        grown[:copied_bytes] = old[:copied_bytes]
         self._array, self._mapping = grown, None
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:

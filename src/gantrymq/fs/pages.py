@@ -103,5 +103,6 @@ def _fetch_page_by_page(mapping: Mapping, fd: int, path: Path, begin: int, end: 
 
 
 def _require_readable(fd: int, path: Path, position: int, length: int) -> None:
+    """Read a range of a file and drop it. Raises DiskError if the disk cannot read it or the file ends before it."""
     if (count := len(read_at(fd, path, position, length))) < length:
         raise DiskError(path, "the file was truncated while it was in use, and ends here", position + count)

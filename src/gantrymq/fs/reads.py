@@ -141,9 +141,9 @@ class LostPages:
     def ranges(self, path: Path) -> list[tuple[int, int, str]]:
         """(begin, end, reason) of the lost ranges of a file, in order; adjacent ranges are joined."""
         with self._guard:
-            found = sorted(self._ranges.get(path, {}).items())
+            path_ranges = sorted(self._ranges.get(path, {}).items())
         joined: list[tuple[int, int, str]] = []
-        for begin, (end, reason) in found:
+        for begin, (end, reason) in path_ranges:
             if joined and begin <= joined[-1][1]:
                 first, last, known = joined.pop()
                 joined.append((first, max(last, end), known))

@@ -49,6 +49,9 @@ _SMALL = 1 << 16
 _MANY_DIRECTORIES = 32
 _ZERO_CHUNK = bytes(1 << 20)
 _NO_FILE = "gantrymq.no-such-file"
+_MOUNTS = Path("/proc/self/mountinfo")
+_COMPRESSING = frozenset(("btrfs", "zfs", "bcachefs", "f2fs", "ubifs", "ntfs3", "fuseblk", "apfs"))
+_POINT_AT = 4
 
 
 class RealFile:
@@ -157,9 +160,9 @@ class RealFile:
         return os.lseek(self._fd, position, os.SEEK_HOLE) >= position + length
 
     def _lacks_room_for(self, position: int, length: int, leave: int) -> bool:
-        disk, taken = os.fstatvfs(self._fd), os.fstat(self._fd).st_blocks * 512
+        disk, allocated = os.fstatvfs(self._fd), os.fstat(self._fd).st_blocks * 512
         free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some blocks are reserved for root
-        here = max(taken - position, 0)  # if all bytes before ``position`` have space, the rest of it is here
+        here = max(allocated - position, 0)  # if all bytes before ``position`` have space, the rest of it is here
         return free * disk.f_frsize - leave < max(length - here, 0)
 
     def map(self) -> Bytes:
@@ -283,11 +286,11 @@ class RealFileSystem:
             while not path.is_dir():
                 missing.append(path)
                 path = path.parent
-        for one in reversed(missing):
-            with named_errors(one):
-                make_one_directory(one)
+        for directory in reversed(missing):
+            with named_errors(directory):
+                make_one_directory(directory)
             if synced:
-                self.sync_directory(one.parent)
+                self.sync_directory(directory.parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
@@ -432,11 +435,6 @@ class _RecordLock:
 
 
 os.register_at_fork(after_in_child=_RecordLock._forget_directories)
-
-
-_MOUNTS = Path("/proc/self/mountinfo")
-_COMPRESSING = frozenset(("btrfs", "zfs", "bcachefs", "f2fs", "ubifs", "ntfs3", "fuseblk", "apfs"))
-_POINT_AT = 4
 
 
 def may_compress(path: Path, mounts: Path = _MOUNTS) -> bool:

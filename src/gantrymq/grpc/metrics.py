@@ -50,22 +50,26 @@ class GrpcMetrics:
     """The metrics of one gRPC server. ``labels`` are those of the proxy: cluster, name and mode."""
 
     def __init__(self, cluster: str, name: str, mode: str) -> None:
-        self._labels = (cluster, name, "proxy", mode)
+        self._labels = {CLUSTER: cluster, NODE_ID: name, NODE_TYPE: "proxy", _PROXY_MODE: mode}
         self._latency = Histogram(GRPC_LATENCY, _MAX_SERIES)
         self._series: dict[tuple[str, int], Distribution] = {}
 
     def answered(self, method: str, code: int, took_s: float) -> None:
         """Record the answer to a call."""
-        found = self._series.get((method, code))
-        if found is None:
-            known = Code._value2member_map_.get(code)
-            name = known.name.lower() if known is not None else _UNKNOWN
-            found = self._series[method, code] = self._latency.series(method, name)
-        found.record(int(took_s * 1000))
+        key = (method, code)
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = self._new_series(*key)
+        series.record(int(took_s * 1000))
+
+    def _new_series(self, method: str, code: int) -> Distribution:
+        """Make a series of its key alone, so that a label whose value the key lacks cannot be set."""
+        known = Code._value2member_map_.get(code)
+        return self._latency.series(method=method, code=known.name.lower() if known is not None else _UNKNOWN)
 
     def families(self) -> Sequence[Family]:
         """A snapshot."""
-        return [value_now(PROXY_UP, 1, self._labels), self._latency.family()]
+        return [value_now(PROXY_UP, 1, **self._labels), self._latency.family()]
 
     async def collect(self) -> Sequence[Family]:
         """A snapshot, for an exporter of a proxy."""

@@ -31,7 +31,7 @@ from gantrymq.grpc.calls.recall import RecallMessage
 from gantrymq.grpc.calls.receive import ReceiveMessage
 from gantrymq.grpc.calls.route import Routes
 from gantrymq.grpc.calls.send import SendMessage
-from gantrymq.grpc.calls.telemetry import BrokerRequests, Nonces, Telemetry
+from gantrymq.grpc.calls.telemetry import Nonces, RequestsToClients, Telemetry
 from gantrymq.grpc.calls.transactions import Transactions
 from gantrymq.grpc.clients.registry import Client, Clients
 from gantrymq.grpc.clients.renewal import Renewals
@@ -88,7 +88,7 @@ class GrpcServer:
         self._config, popped, nonces = config, PoppedMessages(brokers, clock), Nonces(config.relay_timeout_s)
         self._transactions = transactions = Transactions(config, brokers, clock)
         self._renewals = renewals = Renewals(config, brokers, popped, clock)
-        requests = BrokerRequests(clock, transactions, nonces)
+        requests = RequestsToClients(clock, transactions, nonces)
         self._clients = clients = Clients(config, brokers, clock, requests.answer, self._left)
         self._receives = ReceiveMessage(config, brokers, clock, clients, popped, renewals)
         self._telemetry = telemetry = Telemetry(config, brokers, clock, clients, nonces, max_body_bytes)

@@ -258,10 +258,10 @@ class TlsPort:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                while any(one.inner.transport is not None for one in self._connections):
+                while any(connection.inner.transport is not None for connection in self._connections):
                     await asyncio.sleep(_CONNECT_AGAIN_S)
-        for one in list(self._connections):
-            one.end()
+        for connection in list(self._connections):
+            connection.end()
         for task in self._connecting:
             task.cancel()
         await asyncio.sleep(0)

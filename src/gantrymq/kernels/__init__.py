@@ -34,6 +34,7 @@ module                  content
 ``read_sends``          plain sends from their frames
 ``encode_wire``         records made from plain sends and from batches in wire format; responses to sends
 ``columns``             records into Arrow's buffers, hosts and message ids as text
+``json_fields``         the fields of flat JSON objects
 ======================  ===============================================================================
 
 ``python -m gantrymq.kernels`` brings the library of a checkout up to date; `make setup` does so.

@@ -54,6 +54,7 @@ split_keys = Kernel("columns", "split_keys")
 hosts_text = Kernel("columns", "hosts_text")
 message_ids = Kernel("columns", "message_ids")
 joined_message_ids = Kernel("columns", "joined_message_ids")
+json_fields = Kernel("json_fields", "json_fields")
 
 
 def examples() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
@@ -102,3 +103,4 @@ def examples() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
     yield hosts_text, (buf, longs, longs, 0, *text)
     yield message_ids, (buf, longs, longs, longs, *text)
     yield joined_message_ids, (buf, longs[:0], out)
+    yield json_fields, (*arrow, 0, *arrow, matrix, matrix, matrix, longs, matrix)

@@ -6,7 +6,7 @@ imports, directly or indirectly, and on ``compiler``. The digest covers their sy
 edits of comments, docstrings and layout compile nothing.
 
 The system's linker makes one shared library of the objects: ``$CC``, else cc, gcc or clang, else Zig's as a Python
-package (``ziglang``). Without a linker, ``loader`` loads the objects.
+package (``ziglang``).
 
 The index is written last, in one step, so an interrupted build leaves the previous library. A lock excludes a second
 build. ``loader`` runs ``python -m gantrymq.kernels.build`` in a checkout.
@@ -116,11 +116,11 @@ def _digests() -> dict[str, str]:
             " install a built package, or pip install 'gantrymq[jit]'"
         ) from error
     processors = [variant[:3] for table in VARIANTS.values() for variant in table]
-    found = {}
+    digests = {}
     for kernel, example in examples():
         text = f"{made_by} {processors} {kinds_of(example)} {kernel_digest(kernel.module)}"
-        found[kernel.full_name] = sha256(text.encode()).hexdigest()[:16]
-    return found
+        digests[kernel.full_name] = sha256(text.encode()).hexdigest()[:16]
+    return digests
 
 
 def _stamps() -> dict[str, list[int]]:
@@ -161,12 +161,14 @@ def _start_compiler(variant: Variant, folder: Path, names: list[str]) -> subproc
     )
 
 
-def _link(objects: list[Path], folder: Path) -> str | None:
-    """Link one shared library, named by the digest of its bytes. Returns its name, or None if no linker is found."""
+def _link(objects: list[Path], folder: Path) -> str:
+    """Link one shared library, named by the digest of its bytes. Returns its name.
+
+    Raises KernelsError if no linker is found, or if it fails.
+    """
     command = linker()
     if command is None:
-        _say("gantrymq found no C compiler to link its kernels with: LLVM links them at each start, which takes 40 ms")
-        return None
+        raise KernelsError("no C compiler to link the kernels with: set CC to one, or pip install ziglang")
     fresh = folder / f"fresh-{os.getpid()}.so"
     try:
         # A list in a file keeps the command line short.
@@ -203,17 +205,19 @@ def linker() -> list[str] | None:
     told = os.environ.get("CC")
     if told:
         return shlex.split(told)
-    found = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
-    if found:
-        return [found]
+    compiler = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    if compiler:
+        return [compiler]
     return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
 
 
 def _remove_outdated(folder: Path, index: dict[str, Any], variants: Sequence[Variant]) -> None:
-    kept = {object_path(folder, variant, name, known["digest"])
+    current_paths = {object_path(folder, variant, name, known["digest"])
             for variant in variants for name, known in index["kernels"].items()}  # fmt: skip
     for path in folder.glob("objects/*/*.o"):
-        if path not in kept and path.stat().st_mtime < time.time() - _KEPT_S:  # another branch may need it again
+        if (
+            path not in current_paths and path.stat().st_mtime < time.time() - _KEPT_S
+        ):  # another branch may need it again
             path.unlink()
             path.with_suffix(".json").unlink(missing_ok=True)
     for path in folder.glob("kernels-*.so"):
@@ -273,14 +277,14 @@ def kernel_sources(modules: list[str]) -> list[Path]:
 @lru_cache(maxsize=256)
 def _closure(root: str) -> frozenset[str]:
     """Return the modules of gantrymq that ``root`` imports, directly or indirectly, including itself."""
-    found: set[str] = set()
+    closure: set[str] = set()
     ahead = [root]
     while ahead:
         name = ahead.pop()
-        if name not in found:
-            found.add(name)
+        if name not in closure:
+            closure.add(name)
             ahead.extend(_imported(name))
-    return frozenset(found)
+    return frozenset(closure)
 
 
 @lru_cache(maxsize=256)

@@ -32,7 +32,7 @@ _pointer_of = ctypes.pythonapi["PyCapsule_GetPointer"]
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_size_t, (ctypes.py_object, ctypes.c_char_p)
 
 
-class Entry(NamedTuple):
+class KernelEntry(NamedTuple):
     """A kernel's code.
 
     ``results`` is the number of results, or -1 for a single number instead of a tuple. ``kinds`` are the argument kinds
@@ -54,7 +54,7 @@ class Kernel:
     def __init__(self, module: str, name: str) -> None:
         self.module = module
         self.name = name
-        self._entry: Entry | None = None
+        self._entry: KernelEntry | None = None
         self._idle: list[_Call] = []  # at most one; a call takes it, so that no other thread writes into its words
 
     @property
@@ -80,7 +80,7 @@ class Kernel:
         self._idle[:] = (call,)
         return result
 
-    def _checked(self, kinds: tuple[Any, ...]) -> Entry:
+    def _checked(self, kinds: tuple[Any, ...]) -> KernelEntry:
         """Return the entry, after a check of the argument kinds.
 
         Two threads may create it at once; both get the same.
@@ -88,7 +88,7 @@ class Kernel:
         if self._entry is None:
             opened = library()
             address, results, wanted = opened.entry(self.full_name, self.symbol(opened.variant))
-            self._entry = Entry(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address), results, wanted)
+            self._entry = KernelEntry(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address), results, wanted)
         if repr(kinds) != self._entry.kinds:
             raise TypeError(f"kernel {self.full_name} takes {self._entry.kinds}, not {kinds}")
         return self._entry
@@ -105,36 +105,36 @@ class _Call:
 
     __slots__ = ("_arrays", "_at", "_block", "_code", "_numbers", "_results", "_tuples")
 
-    def __init__(self, entry: Entry, words: list[int], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, entry: KernelEntry, words: list[int], arguments: tuple[Any, ...]) -> None:
         self._code, self._results, self._at = entry.code, entry.results, len(words)
         self._block = (ctypes.c_int64 * (len(words) + RESULT_WORDS))(*words)
         self._arrays: list[_Array] = []
         self._tuples: list[tuple[int, Any]] = []
         self._numbers: list[tuple[int, int]] = []
         at = 0
-        for place, argument in enumerate(arguments):
+        for index, argument in enumerate(arguments):
             if isinstance(argument, np.ndarray):
-                self._arrays.append(_Array(place, at, argument))
+                self._arrays.append(_Array(index, at, argument))
                 at += 1 + argument.ndim
             elif isinstance(argument, tuple):
-                self._tuples.append((place, argument))
+                self._tuples.append((index, argument))
                 at += _word_count(argument)
             else:
-                self._numbers.append((place, at))
+                self._numbers.append((index, at))
                 at += 1
 
     def take(self, arguments: tuple[Any, ...]) -> bool:
         """Write these arguments into the words. Returns False if their kinds differ from those of the kept call."""
         block = self._block
         for array in self._arrays:
-            argument = arguments[array.place]
-            if array.kept() is not argument and not array.take(argument, block):
+            argument = arguments[array.index]
+            if array.reference() is not argument and not array.take(argument, block):
                 return False
-        for place, kept in self._tuples:
-            if arguments[place] is not kept:
+        for index, previous in self._tuples:
+            if arguments[index] is not previous:
                 return False
-        for place, at in self._numbers:
-            block[at] = int(arguments[place])
+        for index, at in self._numbers:
+            block[at] = int(arguments[index])
         return True
 
     def run(self) -> Any:
@@ -148,11 +148,11 @@ class _Call:
 class _Array:
     """An array argument. The reference is weak, because a strong one would keep the mapping of a closed file."""
 
-    __slots__ = ("at", "kept", "kind", "place")
+    __slots__ = ("at", "index", "kind", "reference")
 
-    def __init__(self, place: int, at: int, array: Any) -> None:
-        self.place, self.at, self.kind = place, at, (array.dtype.char, array.ndim)
-        self.kept = weakref.ref(array)
+    def __init__(self, index: int, at: int, array: Any) -> None:
+        self.index, self.at, self.kind = index, at, (array.dtype.char, array.ndim)
+        self.reference = weakref.ref(array)
 
     def take(self, argument: Any, block: Any) -> bool:
         if not isinstance(argument, np.ndarray) or (argument.dtype.char, argument.ndim) != self.kind:
@@ -162,7 +162,7 @@ class _Array:
         for length in argument.shape:
             at += 1
             block[at] = length
-        self.kept = weakref.ref(argument)
+        self.reference = weakref.ref(argument)
         return True
 
 

@@ -62,6 +62,10 @@ ENTRY_HASH = 2  # it points to a record without a key of that hash
 ENTRY_TIME = 3  # it points to a record with another store time
 SURELY_BEHIND = 8  # this many consecutive index entries that point further on are no accident
 
+# The values of a JSON object's fields.
+JSON_MISSING, JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_INTEGER, JSON_FRACTION, JSON_TEXT = range(7)
+MAX_UNKNOWN_KEYS = 16
+
 # The numbers of an index file's header, in their order.
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_PHY_OFFSET, END_PHY_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
 INDEX_PAGE_BYTES = 4096

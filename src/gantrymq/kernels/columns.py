@@ -80,7 +80,7 @@ def find_property(buf: Bytes, columns: Int64s, n: int, name: Bytes, at: Int64s, 
 
     ``at`` and ``length`` are -1 for a record without it (``format.properties``).
     """
-    found = 0
+    count = 0
     for i in range(n):
         if i + RECORDS_AHEAD < n:
             prefetch(buf, columns[PROPERTIES_AT, i + RECORDS_AHEAD])
@@ -88,8 +88,8 @@ def find_property(buf: Bytes, columns: Int64s, n: int, name: Bytes, at: Int64s, 
         start = columns[PROPERTIES_AT, i]
         at[i], end = find_value(buf, start, start + columns[PROPERTIES_LENGTH, i], name)
         length[i] = -1 if end < 0 else end - at[i]
-        found += end >= 0
-    return found
+        count += end >= 0
+    return count
 
 
 @helper

@@ -55,7 +55,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 def main(arguments: list[str]) -> int:
     """Compile the kernels named MODULE.NAME to FOLDER/MODULE.NAME.o, with a .json file of what ``calls`` must know."""
-    variant = next(variant for found in VARIANTS.values() for variant in found if variant.name == arguments[0])
+    variant = next(variant for variants in VARIANTS.values() for variant in variants if variant.name == arguments[0])
     folder, wanted = Path(arguments[1]), set(arguments[2:])
     for kernel, example in examples():
         if kernel.full_name in wanted:
@@ -133,8 +133,8 @@ def _isolated(text: str, entry: str, symbol: str) -> Any:
     for function in module.functions:
         if not function.is_declaration:
             function.linkage = "internal"
-    found = module.get_function(entry)
-    found.linkage, found.name = "external", symbol
+    kernel_function = module.get_function(entry)
+    kernel_function.linkage, kernel_function.name = "external", symbol
     text = str(module)
     for name in _DECLARED.findall(text):
         if not name.startswith("llvm.") and name not in _CALLED:

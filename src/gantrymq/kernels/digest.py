@@ -37,11 +37,11 @@ from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 
 @helper
-def _keep(record: Int64s, place: int, columns: Int64s, i: int) -> None:
+def _keep(record: Int64s, phy_offset: int, columns: Int64s, i: int) -> None:
     columns[POS, i] = record[POS, 0]
     columns[SIZE, i] = record[SIZE, 0]
     columns[QUEUE_OFFSET, i] = record[QUEUE_OFFSET, 0]
-    columns[PHY_OFFSET, i] = place
+    columns[PHY_OFFSET, i] = phy_offset
     columns[STORE_TIMESTAMP, i] = record[STORE_TIMESTAMP, 0]
     columns[CRC_OK, i] = record[CRC_OK, 0]
 
@@ -80,7 +80,7 @@ def digest(
     """
     limit = min(limit, buf.size)
     capacity = min(columns.shape[1], tags.size, ordinals.size)
-    position, count, found, torn, misplaced = start, 0, 0, -1, -1
+    position, count, hash_count, torn, misplaced = start, 0, 0, -1, -1
     topic, code = no_topic(), STOP_RANGE
     while position < stop:
         if count == capacity:
@@ -89,31 +89,31 @@ def digest(
         code = read_checked(buf, position, limit, check, record, 0)
         if code != STOP_DONE:
             break
-        code, place = STOP_RANGE, base + position
+        code, phy_offset = STOP_RANGE, base + position
         if is_torn(buf, record, 0):
             torn = count if torn < 0 else torn
             if check in (CHECK_MARK, CHECK_MARK_WHOLE_RECORD):
                 record[CRC_OK, 0] = 0
         ordinals[count], tags[count] = NO_QUEUE, 0
         if record[CRC_OK, 0] == 1:
-            spans, before = dispatch_properties(buf, record, 0), found
+            spans, before = dispatch_properties(buf, record, 0), hash_count
             if record[SYS_FLAG, 0] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
                 topic = hashed_topic(buf, record, 0, topic)
-                after = hash_record(buf, spans, topic.prefix, True, hashes, found)
+                after = hash_record(buf, spans, topic.prefix, True, hashes, hash_count)
                 if after < 0:
                     code = STOP_FULL
                     break
-                hashed[found:after] = count
-                found = after
+                hashed[hash_count:after] = count
+                hash_count = after
             ordinal = queue_of_record(buf, record, 0, table)
             if ordinal == NO_ROOM:
-                code, found = STOP_TABLE_FULL, before
+                code, hash_count = STOP_TABLE_FULL, before
                 break
             ordinals[count] = ordinal
             tags[count] = tags_code_of(buf, record, 0, spans, delay_levels_ms)
-        if misplaced < 0 and record[PHY_OFFSET, 0] != place:
+        if misplaced < 0 and record[PHY_OFFSET, 0] != phy_offset:
             misplaced = count
-        _keep(record, place, columns, count)
+        _keep(record, phy_offset, columns, count)
         position += record[SIZE, 0]
         count += 1
-    return count, code, position, found, count if torn < 0 else torn, count if misplaced < 0 else misplaced
+    return count, code, position, hash_count, count if torn < 0 else torn, count if misplaced < 0 else misplaced

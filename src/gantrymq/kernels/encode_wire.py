@@ -76,17 +76,17 @@ def encode_wire_batch(
     head: Bytes,
     topic: Bytes,
     queue_offset: int,
-    places: Int64s,
+    phy_offsets: Int64s,
 ) -> int:
     """Write the messages of ``wire`` as records to ``out`` from ``position`` on. Returns their end.
 
-    ``wire`` was measured: it has as many whole messages as ``places`` (int64) has elements. ``places`` gets the
-    physical offsets of the records. ``out`` (writable) begins at physical offset ``base_offset`` and has room. ``head``
+    ``wire`` was measured: it has as many whole messages as ``phy_offsets`` (int64) has elements, and gets the physical
+    offsets of the records. ``out`` (writable) begins at physical offset ``base_offset`` and has room. ``head``
     is the part of a record before the length of the body; size, CRC, flag and both offsets in it are set for each
     record. ``topic`` is the part after the body: the topic with its length.
     """
     at = 0
-    for i in range(places.size):
+    for i in range(phy_offsets.size):
         end = at + (load_i32(wire, at) & _U32)
         body_at = at + WIRE_HEAD_SIZE
         body_end = body_at + (load_i32(wire, at + _BODY_LENGTH_AT) & _U32)
@@ -98,7 +98,7 @@ def encode_wire_batch(
         store_i32(out, position + _FLAG_OF_RECORD_AT, load_i32(wire, at + _FLAG_IN_BATCH_AT))
         store_i64(out, position + QUEUE_OFFSET_AT, queue_offset + i)
         store_i64(out, position + PHY_OFFSET_AT, base_offset + position)
-        places[i] = base_offset + position
+        phy_offsets[i] = base_offset + position
         behind = position + head.size
         copy(out, behind, wire, body_at - 4, body_bytes)
         copy(out, behind + body_bytes, topic, 0, topic.size)
@@ -113,7 +113,7 @@ _CRC_AT, _QUEUE_ID_AT, _FLAG_AT, _BORN_TIMESTAMP_AT = 8, 12, 16, 40
 _BEHIND_RECONSUME_TIMES = 12
 _CRC_MASK = 0x7FFFFFFF
 _ZERO, _A_LESS_TEN, _MINUS = ord("0"), ord("A") - 10, ord("-")
-_FIRST, _PLACE, _QUEUE, _, _ID = range(5)  # the value after each piece of a response
+_FIRST, _PHY_OFFSET, _QUEUE, _, _ID = range(5)  # the value after each piece of a response
 
 
 @kernel
@@ -214,7 +214,7 @@ def encode_send_answers(out: Bytes, columns: Int64s, text: Bytes, template: Byte
         for j in range(ends.size):
             copy(out, at, template, piece, ends[j] - piece)
             at, piece = at + ends[j] - piece, ends[j]
-            if j == _PLACE:
+            if j == _PHY_OFFSET:
                 at = _put_hex(out, at, columns[PHY_OFFSET, i])
             elif j == _ID:
                 copy(out, at, text, columns[UNIQUE_AT, i], columns[UNIQUE_LENGTH, i])

@@ -39,9 +39,9 @@ def find_byte(buf: Bytes, start: int, stop: int, byte: int) -> int:
         return start
     while start < stop:
         at = min(start, buf.size - WINDOW)
-        found = match_window(buf, at, byte) >> np.uint64(start - at)
-        if found:
-            return min(start + int(trailing_zeros(found)), stop)
+        window = match_window(buf, at, byte) >> np.uint64(start - at)
+        if window:
+            return min(start + int(trailing_zeros(window)), stop)
         start = at + WINDOW
     return stop
 
@@ -59,19 +59,19 @@ def prefetch_entries(buf: Bytes, start: int) -> None:
 
 
 @helper
-def same_bytes(one: Bytes, one_at: int, other: Bytes, other_at: int, length: int) -> bool:
+def same_bytes(first: Bytes, first_at: int, second: Bytes, second_at: int, length: int) -> bool:
     """Whether ``length`` bytes of both arrays are equal."""
     i = 0
     while i + 8 <= length:
-        if load_word(one, one_at + i) != load_word(other, other_at + i):
+        if load_word(first, first_at + i) != load_word(second, second_at + i):
             return False
         i += 8
     if i + 4 <= length:
-        if load_half_word(one, one_at + i) != load_half_word(other, other_at + i):
+        if load_half_word(first, first_at + i) != load_half_word(second, second_at + i):
             return False
         i += 4
     while i < length:
-        if one[one_at + i] != other[other_at + i]:
+        if first[first_at + i] != second[second_at + i]:
             return False
         i += 1
     return True
@@ -103,13 +103,13 @@ def next_entry(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
 @helper
 def find_value(buf: Bytes, start: int, stop: int, name: Bytes) -> tuple[int, int]:
     """Return where the value of property ``name`` starts and ends in ``buf[start:stop]``, or (-1, -1) without one."""
-    found, found_end = -1, -1
+    value_begin, value_end = -1, -1
     while start < stop:
         at, separator, end = next_entry(buf, start, stop)
         if separator - at == name.size and at < stop and same_bytes(buf, at, name, 0, name.size):
-            found, found_end = separator + 1, end
+            value_begin, value_end = separator + 1, end
         start = end + 1
-    return found, found_end
+    return value_begin, value_end
 
 
 _UNIQ_KEY, _KEYS, _TAGS, _DELAY = (

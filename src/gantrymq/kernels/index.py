@@ -45,6 +45,9 @@ _KEY_SEPARATOR = np.frombuffer(b"#", np.uint8)
 _TAG_PREFIX = np.frombuffer(b"T#", np.uint8)
 _SPACE = 0x20
 _AHEAD = 24  # how many entries ahead a slot is prefetched
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_HALF = np.uint64(32)
 
 
 @helper
@@ -233,7 +236,7 @@ def index_select(
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
     count, begin_timestamp = header[INDEX_COUNT], header[BEGIN_TIMESTAMP]
     max_n = min(max_n, out.size)
-    found, number, steps = state[0], state[1], state[2]
+    match_count, number, steps = state[0], state[1], state[2]
     if number == 0:
         at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
         if pages[at // INDEX_PAGE_BYTES] == 0:
@@ -243,11 +246,11 @@ def index_select(
             return -1
     while steps < entries:
         at = first_entry + number * ENTRY_SIZE
-        if found >= max_n or at + ENTRY_SIZE > file.size:
+        if match_count >= max_n or at + ENTRY_SIZE > file.size:
             break
         page, last_page = at // INDEX_PAGE_BYTES, (at + ENTRY_SIZE - 1) // INDEX_PAGE_BYTES
         if pages[page] == 0 or pages[last_page] == 0:
-            state[0], state[1], state[2] = found, number, steps
+            state[0], state[1], state[2] = match_count, number, steps
             return int(page if pages[page] == 0 else last_page)
         steps += 1
         time_diff = load_i32(file, at + 12)
@@ -255,19 +258,14 @@ def index_select(
             break
         time = begin_timestamp + time_diff * 1000
         if load_i32(file, at) == key_hash and begin_ms <= time <= end_ms:
-            out[found] = load_i64(file, at + 4)
-            found += 1
+            out[match_count] = load_i64(file, at + 4)
+            match_count += 1
         previous = load_i32(file, at + 16)
         if previous <= 0 or previous > count or previous == number or time < begin_ms:
             break
         number = previous
-    state[0] = found
+    state[0] = match_count
     return -1
-
-
-_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-_HALF = np.uint64(32)
 
 
 @helper

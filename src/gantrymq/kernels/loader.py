@@ -5,13 +5,10 @@ library with every kernel for each processor variant, and an index beside it, a 
 
 | key | value |
 |---|---|
-| ``library`` | the shared library's file name; null if no linker was found |
+| ``library`` | the shared library's file name |
 | ``variants`` | the names of the variants in it |
 | ``kernels`` | for each kernel the digest of its sources, the kinds of its arguments, the number of its results |
 | ``stamps`` | in a checkout, modification time and size of each source; empty in an installed package |
-
-Without a linker, LLVM (which comes with Numba) links the object files into each process. That takes 40 ms; opening the
-linked library takes 1 ms.
 
 Thread rule: any thread.
 """
@@ -54,7 +51,7 @@ class Library:
                 " build them with: python -m gantrymq.kernels"
             )
         self.variant: Variant = variant
-        self._find = _linked(folder / index["library"]) if index["library"] else _linked_by_llvm(index, folder, variant)
+        self._find = _opened(folder / index["library"])
 
     def entry(self, full_name: str, symbol: str) -> tuple[int, int, str]:
         """Return a kernel's address, the number of its results, and the kinds of its arguments."""
@@ -106,7 +103,7 @@ def read_index(folder: Path) -> dict[str, Any] | None:
     """Return the index of a folder, or None if there is no readable one."""
     try:
         index: dict[str, Any] = orjson.loads((folder / INDEX).read_bytes())
-        if index["library"] and not (folder / index["library"]).exists():
+        if not (folder / index["library"]).exists():
             return None
     except (OSError, ValueError, KeyError):
         return None
@@ -127,7 +124,7 @@ def _is_stale(index: dict[str, Any]) -> bool:
         return True
 
 
-def _linked(path: Path) -> Find:
+def _opened(path: Path) -> Find:
     try:
         ctypes.CDLL(isal_zlib.__file__, ctypes.RTLD_GLOBAL)  # provides crc32_gzip_refl, which kernels call
         loaded = ctypes.CDLL(os.fspath(path))
@@ -138,25 +135,6 @@ def _linked(path: Path) -> Find:
 
     def find(symbol: str) -> int:
         return ctypes.cast(getattr(loaded, symbol), ctypes.c_void_p).value or 0
-
-    return find
-
-
-def _linked_by_llvm(index: dict[str, Any], folder: Path, variant: Variant) -> Find:
-    import llvmlite.binding as llvm
-
-    llvm.load_library_permanently(isal_zlib.__file__)
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine: Any = llvm.Target.from_default_triple().create_target_machine(reloc="pic")
-    engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    for name, known in index["kernels"].items():
-        path = object_path(folder, variant, name, known["digest"])
-        engine.add_object_file(llvm.ObjectFileRef.from_path(os.fspath(path)))
-    engine.finalize_object()
-
-    def find(symbol: str) -> int:
-        return int(engine.get_function_address(symbol))
 
     return find
 

@@ -239,15 +239,15 @@ def encode_units(
     for i in range(n):
         if ordinals[i] < 0:
             continue
-        place = group_start[ordinals[i]]
-        group_start[ordinals[i]] = place + 1  # each start moves on to the start of the next queue
-        store_i64(units, place * UNIT_SIZE, columns[PHY_OFFSET, i])
-        store_i32(units, place * UNIT_SIZE + 8, columns[SIZE, i])
-        store_i64(units, place * UNIT_SIZE + 12, codes[i])
-        fields[0, place] = columns[QUEUE_OFFSET, i]
-        fields[1, place] = columns[PHY_OFFSET, i]
-        fields[2, place] = columns[SIZE, i]
-        fields[3, place] = columns[STORE_TIMESTAMP, i]
+        slot = group_start[ordinals[i]]
+        group_start[ordinals[i]] = slot + 1  # each start moves on to the start of the next queue
+        store_i64(units, slot * UNIT_SIZE, columns[PHY_OFFSET, i])
+        store_i32(units, slot * UNIT_SIZE + 8, columns[SIZE, i])
+        store_i64(units, slot * UNIT_SIZE + 12, codes[i])
+        fields[0, slot] = columns[QUEUE_OFFSET, i]
+        fields[1, slot] = columns[PHY_OFFSET, i]
+        fields[2, slot] = columns[SIZE, i]
+        fields[3, slot] = columns[STORE_TIMESTAMP, i]
     for queue in range(queues, 0, -1):
         group_start[queue] = group_start[queue - 1]
     group_start[0] = 0

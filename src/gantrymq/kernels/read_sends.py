@@ -216,7 +216,7 @@ def _take(buf: Bytes, begin: int, end: int, letter: int, columns: Int64s, i: int
 @rare_helper
 def _header(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes, used: int) -> int:
     """Read the header ``buf[at:stop]``. Returns the used size of ``text``, or -1 if the send is not plain."""
-    found, after = 0, -1
+    seen_bits, after = 0, -1
     columns[RECONSUME_TIMES, i] = 0
     if at >= stop or buf[at] != _OPEN:
         return -1
@@ -227,9 +227,9 @@ def _header(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes
             return -1
         begin = key_end + 2
         bit = _top_level(buf, key, key_end)
-        if found & bit:
+        if seen_bits & bit:
             return -1
-        found |= bit
+        seen_bits |= bit
         if bit == _HAS_FIELDS:
             if buf[begin] != _OPEN:
                 return -1
@@ -245,7 +245,7 @@ def _header(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes
             return -1
         at = end + 1
         if buf[end] == _CLOSE:
-            return int(after) if found == _HAS_ALL and at == stop else -1
+            return int(after) if seen_bits == _HAS_ALL and at == stop else -1
         if buf[end] != _COMMA:
             return -1
     return -1

@@ -29,9 +29,9 @@ def ascii_end(buf: Bytes, start: int, stop: int) -> int:
         return start
     while start < stop:
         at = min(start, buf.size - WINDOW)
-        found = non_ascii_window(buf, at) >> np.uint64(start - at)
-        if found:
-            return min(start + int(trailing_zeros(found)), stop)
+        window = non_ascii_window(buf, at) >> np.uint64(start - at)
+        if window:
+            return min(start + int(trailing_zeros(window)), stop)
         start = at + WINDOW
     return stop
 

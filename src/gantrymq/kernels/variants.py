@@ -15,6 +15,10 @@ from typing import NamedTuple
 
 _CPUINFO_BYTES = 64 << 10
 _OVERRIDE = "GANTRYMQ_KERNELS"
+_AVX2 = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())
+_AVX512 = _AVX2 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
+_V3_FEATURES = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
+_SAME = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 class Variant(NamedTuple):
@@ -29,9 +33,6 @@ class Variant(NamedTuple):
     flags: frozenset[str]
 
 
-_AVX2 = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())
-_AVX512 = _AVX2 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
-_V3_FEATURES = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
 VARIANTS = {
     "x86_64": (
         Variant("x86_64_v4", "x86-64-v4", f"{_V3_FEATURES},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl", _AVX512),
@@ -40,7 +41,6 @@ VARIANTS = {
     ),
     "aarch64": (Variant("aarch64", "generic", "+neon", frozenset()),),
 }
-_SAME = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def variants_of(machine: str) -> tuple[Variant, ...]:

@@ -46,15 +46,15 @@ def find_record(buf: Bytes, start: int, stop: int, base: int) -> int:
 
 
 @helper
-def _note(found: Int64s, count: int, number: int, code: int) -> int:
-    if count < found.shape[1]:
-        found[0, count] = number
-        found[1, count] = code
+def _note(findings: Int64s, count: int, number: int, code: int) -> int:
+    if count < findings.shape[1]:
+        findings[0, count] = number
+        findings[1, count] = code
     return count + 1
 
 
 @kernel
-def index_chains(file: Bytes, slots: int, count: int, newest: Int64s, found: Int64s) -> tuple[int, int]:
+def index_chains(file: Bytes, slots: int, count: int, newest: Int64s, findings: Int64s) -> tuple[int, int]:
     """Compare the chains and slots of an index file with those that its entries 1 to ``count`` - 1 must have produced.
 
     ``file`` holds all of them; ``newest`` is working memory of ``slots`` zeros. Returns (number of errors, used slots).
@@ -66,17 +66,17 @@ def index_chains(file: Bytes, slots: int, count: int, newest: Int64s, found: Int
         at = first_entry + number * ENTRY_SIZE
         code, previous = load_i32(file, at), load_i32(file, at + 16)
         if code < 0:
-            wrong = _note(found, wrong, number, CHAIN_BROKEN)
+            wrong = _note(findings, wrong, number, CHAIN_BROKEN)
             continue
         slot = code % slots
         expected = newest[slot]
         used += 1 if expected == 0 else 0
         if previous != expected:
-            wrong = _note(found, wrong, number, CHAIN_LOOP if previous >= number else CHAIN_BROKEN)
+            wrong = _note(findings, wrong, number, CHAIN_LOOP if previous >= number else CHAIN_BROKEN)
         newest[slot] = number
     for slot in range(slots):
         if load_i32(file, HEADER_SIZE + slot * SLOT_SIZE) != newest[slot]:
-            wrong = _note(found, wrong, slot, CHAIN_SLOT)
+            wrong = _note(findings, wrong, slot, CHAIN_SLOT)
     return wrong, used
 
 
@@ -116,7 +116,7 @@ def index_compare(
     end_offset: int,
     begin_timestamp: int,
     seen: Bytes,
-    found: Int64s,
+    findings: Int64s,
 ) -> tuple[int, int]:
     """Compare the entries in ``entries[start:stop]`` with the keys of records. Returns (bytes read, number of errors).
 
@@ -135,7 +135,7 @@ def index_compare(
         if first < 0:
             first = _first_of(phy_offsets, n, guess, phy_offset)
         if first == n or phy_offsets[first] != phy_offset:
-            wrong = _note(found, wrong, at, ENTRY_STRAY)
+            wrong = _note(findings, wrong, at, ENTRY_STRAY)
         else:
             group, code, k = first, load_i32(entries, at), first
             match = -1
@@ -146,12 +146,12 @@ def index_compare(
                         break
                 k += 1
             if match < 0:
-                wrong = _note(found, wrong, at, ENTRY_HASH)
+                wrong = _note(findings, wrong, at, ENTRY_HASH)
             else:
                 seen[match] = 1
                 guess = match + 1
                 passed = max(store_timestamps[match] - begin_timestamp, 0) // 1000 if begin_timestamp > 0 else 0
                 if begin_timestamp >= 0 and load_i32(entries, at + 12) != min(passed, MAX_TIME_DIFF_S):
-                    wrong = _note(found, wrong, at, ENTRY_TIME)
+                    wrong = _note(findings, wrong, at, ENTRY_TIME)
         at += ENTRY_SIZE
     return at - start, wrong

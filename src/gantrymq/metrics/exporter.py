@@ -21,6 +21,7 @@ from gantrymq.config.exporter_settings import LOG, OTLP_GRPC, PROM, ExporterConf
 from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
 from gantrymq.metrics.otlp import Exports, GrpcSink, GrpcTarget, LogSink
+from gantrymq.service.intervals import sleep_interval
 
 if TYPE_CHECKING:
     from gantrymq.metrics.prometheus import Collect, ScrapeServer
@@ -83,8 +84,9 @@ class MetricsExporter:
             allowed = "a collector's address, because metricsExporterType is OTLP_GRPC"
             raise ConfigError("metricsGrpcExporterTarget", target, allowed)
         headers = _pairs("metricsGrpcExporterHeader", config.metrics_grpc_exporter_header)
-        timeout_ms, most = config.metric_grpc_exporter_timeout_ms, config.metrics_export_batch_max_data_points
-        return GrpcSink(GrpcTarget(target, headers, timeout_ms, most))
+        timeout_ms = config.metric_grpc_exporter_timeout_ms
+        max_points = config.metrics_export_batch_max_data_points
+        return GrpcSink(GrpcTarget(target, headers, timeout_ms, max_points))
 
     def start(self) -> None:
         """Begin to export."""
@@ -112,7 +114,7 @@ class MetricsExporter:
 
     async def _export_periodically(self, exports: Exports) -> None:
         while True:
-            await asyncio.sleep(self._interval_ms() / 1000)
+            await sleep_interval(self._interval_ms)
             try:
                 await self._export(exports)
             except Exception:

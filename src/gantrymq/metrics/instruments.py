@@ -13,13 +13,14 @@ Source: OpenTelemetry's SdkMeter, and MetricStorage with its cardinality limit.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
-# The values of an instrument's labels in their order. A label without a value (None) is left out of the series.
+# The values of a metric's labels in its order; only this module makes them, of names and values. A label without a
+# value (None) is left out of the series.
 LabelValues = tuple[str | None, ...]
 
 _UNITS = {"ms": "milliseconds"}
@@ -58,6 +59,21 @@ class Metric:
         """The name in Prometheus' formats, which ends with the unit. A counter's ends with ``_total``."""
         unit = self.prometheus_unit
         return self.name if not unit or self.name.endswith(f"_{unit}") else f"{self.name}_{unit}"
+
+    def values(self, labels: Mapping[str, str | None]) -> LabelValues:
+        """Return the values of all labels in the metric's order. Raises ValueError unless exactly its labels are given.
+
+        The obvious way, values by position, fails when a label is added: two metrics have the same labels in different
+        orders, and a value too few is noticed by a scrape.
+        """
+        if labels.keys() != set(self.labels):
+            missing, unknown = set(self.labels) - labels.keys(), labels.keys() - set(self.labels)
+            raise ValueError(f"labels of {self.name}: missing {sorted(missing)}, unknown {sorted(unknown)}")
+        return tuple(map(labels.__getitem__, self.labels))
+
+    def point(self, value: int | float, **labels: str | None) -> Point:
+        """Return a value of a gauge with its labels. Raises ValueError as :meth:`values` does."""
+        return Point(self.values(labels), value)
 
 
 class HistogramValue(NamedTuple):
@@ -135,41 +151,42 @@ S = TypeVar("S", bound=Sum | Distribution)
 
 
 class _Instrument(Generic[S]):
-    """The series of one metric by the values of their labels, at most ``most`` with that of the overflow."""
+    """The series of one metric by the values of their labels, at most ``max_series`` with that of the overflow."""
 
-    def __init__(self, metric: Metric, most: int, make: Callable[[], S]) -> None:
+    def __init__(self, metric: Metric, max_series: int, make: Callable[[], S]) -> None:
         self.metric = metric
-        self._most, self._make = most, make
+        self._max_series, self._make = max_series, make
         self._series: dict[LabelValues, S] = {}
         self._overflow: S | None = None
 
     @property
     def is_full(self) -> bool:
         """Whether a new combination of label values gets the series of the overflow."""
-        return len(self._series) >= self._most - 1
+        return len(self._series) >= self._max_series - 1
 
-    def series(self, *labels: str | None) -> S:
-        """The series of these label values."""
-        found = self._series.get(labels)
-        if found is not None:
-            return found
+    def series(self, **labels: str | None) -> S:
+        """The series of these labels. Raises ValueError unless exactly the metric's labels are given."""
+        values = self.metric.values(labels)
+        series = self._series.get(values)
+        if series is not None:
+            return series
         if self.is_full:
             if self._overflow is None:
                 self._overflow = self._make()
             return self._overflow
-        made = self._series[labels] = self._make()
-        return made
+        series = self._series[values] = self._make()
+        return series
 
     def forget(self, label: str, values: Collection[str]) -> None:
         """Drop the series whose ``label`` has one of these values, for example of a deleted topic."""
-        place = self.metric.labels.index(label)
-        for labels in [one for one in self._series if one[place] in values]:
-            del self._series[labels]
+        position = self.metric.labels.index(label)
+        for key in [key for key in self._series if key[position] in values]:
+            del self._series[key]
 
     def points(self) -> Iterator[Point]:
         """The series but that of the overflow. Each has its value at the time of its step."""
-        for labels, one in list(self._series.items()):
-            yield Point(labels, one.value)
+        for labels, series in list(self._series.items()):
+            yield Point(labels, series.value)
 
     @property
     def overflow(self) -> Value | None:
@@ -184,25 +201,25 @@ class _Instrument(Generic[S]):
 class Counter(_Instrument[Sum]):
     """Sums that only grow."""
 
-    def __init__(self, metric: Metric, most: int) -> None:
-        super().__init__(metric, most, Sum)
+    def __init__(self, metric: Metric, max_series: int) -> None:
+        super().__init__(metric, max_series, Sum)
 
 
 class Histogram(_Instrument[Distribution]):
     """Distributions of values over the buckets of the metric."""
 
-    def __init__(self, metric: Metric, most: int) -> None:
-        super().__init__(metric, most, lambda: Distribution(metric.buckets))
+    def __init__(self, metric: Metric, max_series: int) -> None:
+        super().__init__(metric, max_series, lambda: Distribution(metric.buckets))
 
 
-def gauge(metric: Metric, points: Iterable[Point], most: int) -> Family:
-    """The family of a gauge that was read just now, with at most ``most`` series."""
+def gauge(metric: Metric, points: Iterable[Point], max_series: int) -> Family:
+    """The family of a gauge that was read just now, with at most ``max_series`` series."""
     left = iter(points)
-    kept = list(islice(left, most - 1))
+    shown = list(islice(left, max_series - 1))
     above = next(left, None)
-    return Family(metric, kept, None if above is None else above.value)
+    return Family(metric, shown, None if above is None else above.value)
 
 
-def value_now(metric: Metric, value: int | float, labels: LabelValues = ()) -> Family:
+def value_now(metric: Metric, value: int | float, **labels: str | None) -> Family:
     """The family of a gauge with one series."""
-    return Family(metric, [Point(labels, value)])
+    return Family(metric, [metric.point(value, **labels)])

@@ -121,8 +121,8 @@ class LogSink:
 
     def send(self, data: MetricsData) -> str:
         """Write one export. Returns an empty text."""
-        for one in self._encode(data).resource_metrics:
-            text = self._to_json(one, indent=None, use_integers_for_enums=True)
+        for resource in self._encode(data).resource_metrics:
+            text = self._to_json(resource, indent=None, use_integers_for_enums=True)
             log.info("metrics", otlp=text)
         return ""
 
@@ -163,7 +163,8 @@ class Exports:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        metrics = [one for one in (self._metric(family, now_ns) for family in families) if one.data.data_points]
+        families_now = (self._metric(family, now_ns) for family in families)
+        metrics = [metric for metric in families_now if metric.data.data_points]
         scope = ScopeMetrics(scope=InstrumentationScope(self._scope), metrics=metrics, schema_url="")
         resource = ResourceMetrics(resource=Resource.get_empty(), scope_metrics=[scope], schema_url="")
         return MetricsData(resource_metrics=[resource])
@@ -193,13 +194,13 @@ class Exports:
         self, name: str, series: list[tuple[LabelValues | None, Value]]
     ) -> list[tuple[LabelValues | None, Value]]:
         """What was added to the series since the last export, without those to which nothing was added."""
-        found: list[tuple[LabelValues | None, Value]] = []
+        changed: list[tuple[LabelValues | None, Value]] = []
         for labels, value in series:
             added = _difference(value, self._last.get((name, labels)))
             self._last[name, labels] = value
             if added.total if isinstance(added, HistogramValue) else added:
-                found.append((labels, added))
-        return found
+                changed.append((labels, added))
+        return changed
 
     def _point(self, metric: Metric, labels: LabelValues | None, value: Value, now_ns: int) -> Any:
         """A data point. ``labels`` None is the series of the overflow."""

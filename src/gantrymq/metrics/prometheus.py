@@ -234,7 +234,7 @@ class SnapshotCollector(Collector):
 
     def collect(self) -> Iterator[PrometheusFamily]:
         """The families that have series."""
-        for family in sorted(self._families(), key=lambda one: one.metric.prometheus_name):
+        for family in sorted(self._families(), key=lambda family: family.metric.prometheus_name):
             if family.points or family.overflow is not None:
                 made = _head(family.metric)
                 made.samples = _Samples(family, self._common)  # type: ignore[assignment]  # iterated once

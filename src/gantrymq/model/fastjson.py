@@ -60,11 +60,11 @@ def loads_edited(text: str, no_number: NoNumber | None = None) -> Any:
 
 def repeated_keys(text: str) -> list[str]:
     """The keys that occur twice in one object of a JSON text; the last value of such a key counts."""
-    found: dict[str, None] = {}
+    repeated: dict[str, None] = {}
 
     def see(pairs: list[tuple[str, Any]]) -> None:
         if len(keys := {key for key, _ in pairs}) < len(pairs):
-            found.update({key: None for key in keys if sum(other == key for other, _ in pairs) > 1})
+            repeated.update({key: None for key in keys if sum(other == key for other, _ in pairs) > 1})
 
     for readable in (text.removeprefix("\ufeff"), _LENIENT.sub(_as_json, text.removeprefix("\ufeff"))):
         try:
@@ -72,12 +72,12 @@ def repeated_keys(text: str) -> list[str]:
         except (ValueError, RecursionError):
             continue
         break
-    return list(found)
+    return list(repeated)
 
 
-def _as_json(found: re.Match[str]) -> str:
+def _as_json(match: re.Match[str]) -> str:
     """Replace a token that JSON lacks by a JSON token of the same length (except for escaped quotes)."""
-    token = found[0]
+    token = match[0]
     if token[0] == '"':
         return token.replace("\\'", "'")
     if token[0] == "'":
@@ -88,8 +88,8 @@ def _as_json(found: re.Match[str]) -> str:
 def quote_keys(key: re.Pattern[str], text: str) -> str:
     """Put quotes around each key; group 1 of ``key`` is the key, and the match begins after the previous key."""
     parts, position = list[str](), 0
-    while found := key.match(text, position):
-        begin, end = found.span(1)
+    while match := key.match(text, position):
+        begin, end = match.span(1)
         parts += (text[position:begin], encode_basestring(text[begin:end]))
         position = end
     return "".join((*parts, text[position:])) if parts else text
@@ -106,10 +106,10 @@ def _write(value: Any, line: str) -> Iterator[str]:
         return
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     inner = line + "\t"
-    for place, one in enumerate(value):
-        yield (opening if not place else ",") + inner
+    for i, item in enumerate(value):
+        yield (opening if not i else ",") + inner
         if isinstance(value, dict):
-            yield f"{json.dumps(one, ensure_ascii=False)}:"
-            one = value[one]
-        yield from _write(one, inner)
+            yield f"{json.dumps(item, ensure_ascii=False)}:"
+            item = value[item]
+        yield from _write(item, inner)
     yield line + closing

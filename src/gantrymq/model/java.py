@@ -33,13 +33,13 @@ def encode_utf8(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def parse_number(text: str, most: int) -> int:
-    """``Integer.parseInt`` (``most`` is INT_MAX) or ``Long.parseLong`` (LONG_MAX); raises ValueError with Java's words.
+def parse_number(text: str, max_value: int) -> int:
+    """``Integer.parseInt`` (``max_value`` is INT_MAX) or ``Long.parseLong`` (LONG_MAX); raises ValueError.
 
-    Unlike int(), neither takes blanks or ``1_0``.
+    The error has Java's words. Unlike int(), neither takes blanks or ``1_0``.
     """
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if digits.isdecimal() and len(digits) <= _MAX_DIGITS and -most - 1 <= (number := int(text)) <= most:
+    if digits.isdecimal() and len(digits) <= _MAX_DIGITS and -max_value - 1 <= (number := int(text)) <= max_value:
         return number
     raise ValueError(f'For input string: "{text[:_MAX_DIGITS]}"')
 

@@ -42,6 +42,16 @@ def retry_topic_v2(topic: str, group: str) -> str:
     return f"{_RETRY_PREFIX}{group}+{topic}"
 
 
+def normal_topic(topic: str, group: str) -> str | None:
+    """The topic that a retry topic of ``group`` is for; a topic that is not one is itself. None for others' topics."""
+    if not topic.startswith(_RETRY_PREFIX):
+        return topic
+    for separator in ("+", "_"):
+        if topic.startswith(prefix := f"{_RETRY_PREFIX}{group}{separator}"):
+            return topic[len(prefix) :]
+    return None
+
+
 def topic_mark(topic: str) -> str:
     """The mark of a topic in a handle: NORMAL, RETRY_V1 or RETRY_V2."""
     if not topic.startswith(_RETRY_PREFIX):
@@ -166,7 +176,7 @@ def parse_start_offsets(text: str | None) -> dict[QueueOfPop, int]:
 def parse_message_offsets(text: str | None) -> dict[QueueOfPop, list[int]]:
     """The entries of msgOffsetInfo. Raises ReceiptHandleError for a wrong or a second entry of a queue."""
     return _table(
-        (_queue(mark, queue), [_number("offset", one) for one in offsets.split(",")])
+        (_queue(mark, queue), [_number("offset", offset) for offset in offsets.split(",")])
         for mark, queue, offsets in _entries(text)
     )
 
@@ -207,9 +217,9 @@ def _table(entries: Iterable[tuple[K, V]]) -> dict[K, V]:
     return table
 
 
-def _number(what: str, text: str, most: int = LONG_MAX) -> int:
+def _number(what: str, text: str, max_value: int = LONG_MAX) -> int:
     try:
-        number = parse_number(text, most)
+        number = parse_number(text, max_value)
     except ValueError as error:
         raise ReceiptHandleError(f"the {what} is no number: {error}") from None
     if number < 0:

@@ -40,6 +40,10 @@ def count_text(count: int, noun: str) -> str:
     return f"{count:,} {plural}"
 
 
-def cut_text(text: str, most: int, *, more: bool = False) -> str:
-    """At most ``most`` characters of a text, the last one "…" if it is cut. ``more``: the text is a beginning."""
-    return f"{text[: most - 1]}…" if len(text) > most or (more and len(text) >= most) else text
+def cut_text(text: str, max_characters: int, *, more: bool = False) -> str:
+    """Cut a text to ``max_characters``, the last of which is then "…". ``more``: the text is itself a beginning."""
+    return (
+        f"{text[: max_characters - 1]}…"
+        if len(text) > max_characters or (more and len(text) >= max_characters)
+        else text
+    )

@@ -75,10 +75,10 @@ class BrokerTable:
 
     def find(self, wanted: Iterable[BrokerAddrInfo]) -> dict[BrokerAddrInfo, tuple[str, int]]:
         """The name and id of each registered address, in one pass. Unknown addresses are left out."""
-        asked, found = set(wanted), dict[BrokerAddrInfo, tuple[str, int]]()
+        wanted_keys, identities = set(wanted), dict[BrokerAddrInfo, tuple[str, int]]()
         for data in self.by_name.values():
             for broker_id, address in data.broker_addrs.items():
                 broker_key = BrokerAddrInfo(data.cluster, address)
-                if broker_key in asked:
-                    found.setdefault(broker_key, (data.broker_name, broker_id))
-        return found
+                if broker_key in wanted_keys:
+                    identities.setdefault(broker_key, (data.broker_name, broker_id))
+        return identities

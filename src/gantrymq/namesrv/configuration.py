@@ -14,7 +14,7 @@ from gantrymq.config.keys import check_length, read_fields, require_same_at_star
 from gantrymq.config.properties import amended
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
-from gantrymq.namesrv.settings import OWN_KEYS, WITHOUT_EFFECT, NamesrvConfig, acts
+from gantrymq.namesrv.settings import OWN_KEYS, WITHOUT_EFFECT, NamesrvConfig, acts, require_honoured
 
 _NEVER_UPDATED = {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
 
@@ -47,8 +47,8 @@ class NamesrvConfiguration:
         """Set all ``entries`` or none, and store them in configStorePath. Keys that are not shown are ignored.
 
         An existing file keeps its comments and other lines; a new file gets all settings. Raises ConfigError for an
-        invalid value or a change of a key that is read only at the start, and OSError or DiskFullError if the file
-        cannot be written.
+        invalid value or a change of a key that is read only at the start, NotHonouredError for a value that cannot be
+        honoured, and OSError or DiskFullError if the file cannot be written.
         """
         async with self._writing:
             config = replace(self.config, **read_fields(NamesrvConfig, entries))
@@ -56,6 +56,7 @@ class NamesrvConfiguration:
             for key in entries.keys() & self._others.keys():
                 check_length(key, entries[key])
             others = {key: entries.get(key, text) for key, text in self._others.items()}
+            require_honoured(self.config, others)
             # No tls.*, which would take effect at the next start.
             settable = write_fields(config).keys() | others.keys()
             known = {key: text for key, text in entries.items() if key in settable}

@@ -50,10 +50,10 @@ class KVConfigManager:
     def load(self) -> None:
         """Read the file, or its previous version. Raises StoreError if it has another format."""
         try:
-            kept = self._file.load(partial(decode_body, KVConfigSerializeWrapper))
+            stored = self._file.load(partial(decode_body, KVConfigSerializeWrapper))
         except UnusableFileError as error:
             raise StoreError(self._path, "is no kvConfig.json; move it away to start with an empty one") from error
-        self._table = kept.config_table if kept is not None else {}
+        self._table = stored.config_table if stored is not None else {}
 
     def get(self, namespace: str, key: str) -> str | None:
         """The value of a key, or None."""
@@ -81,7 +81,7 @@ class KVConfigManager:
 
     async def delete(self, namespace: str, key: str) -> None:
         """Delete a value. Its namespace stays, as in RocketMQ. Raises as :meth:`put` does."""
-        if key in self._table.get(namespace, {}) or any(one.place == (namespace, key) for one in self._waiting):
+        if key in self._table.get(namespace, {}) or any(change.target == (namespace, key) for change in self._waiting):
             await self._change(_Change(namespace, key, None))
 
     async def _change(self, change: _Change) -> None:
@@ -118,15 +118,15 @@ class KVConfigManager:
     def _changed(self, changes: list[_Change]) -> tuple[Table, set[_Change]]:
         """The table with the changes, and the changes that exceed the size limit."""
         table, refused = {name: dict(of) for name, of in self._table.items()}, set[_Change]()
-        size_bytes, most = _size_bytes(table), self._max_bytes()
+        size_bytes, max_bytes = _size_bytes(table), self._max_bytes()
         for change in changes:
-            namespace, key = change.place
+            namespace, key = change.target
             old = table.get(namespace, {}).get(key)
             grown = len(change.value or "") - len(old or "")
             grown += _ENTRY_BYTES + len(namespace) + len(key) if old is None else 0
             if change.value is None:
                 table.get(namespace, {}).pop(key, None)
-            elif size_bytes + grown > most:
+            elif size_bytes + grown > max_bytes:
                 refused.add(change)
             else:
                 table.setdefault(namespace, {})[key] = change.value
@@ -141,7 +141,7 @@ class _Change:
     """A value to set, or to delete if it is None. ``done`` completes when the change is durable."""
 
     def __init__(self, namespace: str, key: str, value: str | None) -> None:
-        self.place, self.value = (namespace, key), value
+        self.target, self.value = (namespace, key), value
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def fail(self, error: BaseException) -> None:

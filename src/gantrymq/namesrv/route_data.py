@@ -24,16 +24,16 @@ def pick_up(
     The brokers in ``wiped`` are shown without write permission.
     """
     queues = topics.queues(topic)
-    found = [_copy(brokers.by_name[name]) for name in queues if name in brokers.by_name]
-    if not found:
+    broker_datas = [_copy(brokers.by_name[name]) for name in queues if name in brokers.by_name]
+    if not broker_datas:
         return None
     route = TopicRouteData(
         queue_datas=[
             msgspec.structs.replace(data, perm=data.perm & ~PERM_WRITE if data.broker_name in wiped else data.perm)
             for data in queues.values()
         ],
-        broker_datas=found,
-        filter_server_table=_filter_servers(found, brokers),
+        broker_datas=broker_datas,
+        filter_server_table=_filter_servers(broker_datas, brokers),
         topic_queue_mapping_by_broker=topics.mappings(topic),
     )
     if acting_master and not topic.startswith(_SYNC_BROKER_MEMBER_GROUP_PREFIX):
@@ -55,7 +55,9 @@ def in_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:
         route,
         broker_datas=[data for data in route.broker_datas if data.broker_name not in names],
         queue_datas=[data for data in route.queue_datas if data.broker_name not in names],
-        filter_server_table={one: of for one, of in route.filter_server_table.items() if one not in addresses},
+        filter_server_table={
+            address: of for address, of in route.filter_server_table.items() if address not in addresses
+        },
     )
 
 
@@ -63,9 +65,9 @@ def _copy(data: BrokerData) -> BrokerData:
     return msgspec.structs.replace(data, broker_addrs=dict(data.broker_addrs))
 
 
-def _filter_servers(found: list[BrokerData], brokers: BrokerTable) -> dict[str, list[str]]:
+def _filter_servers(broker_datas: list[BrokerData], brokers: BrokerTable) -> dict[str, list[str]]:
     table = {}
-    for data in found:
+    for data in broker_datas:
         for address in data.broker_addrs.values():
             servers = brokers.filter_servers.get(BrokerAddrInfo(data.cluster, address))
             if servers:

@@ -39,7 +39,7 @@ MAX_FILTER_SERVERS = 64
 log = get_logger("gantrymq.namesrv")
 
 
-class Notice(NamedTuple):
+class MinBrokerIdNotice(NamedTuple):
     """A one-way message to brokers that another address now has the lowest id of their name."""
 
     addresses: tuple[str, ...]
@@ -86,7 +86,7 @@ class RegisterBrokerResult(NamedTuple):
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
-    notices: tuple[Notice, ...] = ()
+    notices: tuple[MinBrokerIdNotice, ...] = ()
 
 
 class Leaving(NamedTuple):
@@ -117,7 +117,7 @@ class RouteInfoManager:
 
     # Brokers register
 
-    def register(self, one: Registration) -> RegisterBrokerResult | None:
+    def register(self, registration: Registration) -> RegisterBrokerResult | None:
         """Register a broker, or renew its registration.
 
         Returns None if an unknown broker registers exactly one topic: RocketMQ sends changes that way, without the
@@ -126,38 +126,38 @@ class RouteInfoManager:
 
         Raises RemotingCommandError at the limits of a name server (maxTopics, maxBrokers).
         """
-        header, broker_key = one.header, one.broker_key
-        self._check_room(one)
+        header, broker_key = registration.header, registration.broker_key
+        self._check_room(registration)
         known = self._brokers.by_name.get(header.broker_name)
         addresses = known.broker_addrs if known is not None else {}
-        if self._is_outdated(one, addresses.get(header.broker_id)):
+        if self._is_outdated(registration, addresses.get(header.broker_id)):
             self._forget_address(header.broker_name, broker_key)
             return RegisterBrokerResult()
         is_first = header.broker_id not in addresses
-        if is_first and len(one.topics.topic_config_table) == 1:
+        if is_first and len(registration.topics.topic_config_table) == 1:
             log.warning(
                 "a broker that is not registered sent only one topic", broker=header.broker_name, address=broker_key
             )
             return None
         lowest = min(addresses, default=MASTER_ID)
-        data = self._put_broker(one)
+        data = self._put_broker(registration)
         if header.broker_id == MASTER_ID or self._is_prime_slave(header, data):
-            self._take_topics(one, data, is_first=is_first)
-        self._put_live(one)
-        notices: tuple[Notice, ...] = ()
+            self._take_topics(registration, data, is_first=is_first)
+        self._put_live(registration)
+        notices: tuple[MinBrokerIdNotice, ...] = ()
         if header.broker_id < lowest and self._config().notify_min_broker_id_changed:
-            notices = _notices(data, None, header.ha_server_addr)
+            notices = _notices(data, None, header.ha_server_addr or None)
         return self._result(header, data, notices)
 
-    def _check_room(self, one: Registration) -> None:
+    def _check_room(self, registration: Registration) -> None:
         """Raises RemotingCommandError for names that are too long, and at the limits of the tables."""
-        header, config, topics = one.header, self._config(), one.topics
-        servers = one.filter_servers or ()
+        header, config, topics = registration.header, self._config(), registration.topics
+        servers = registration.filter_servers or ()
         check_names((header.cluster_name, header.broker_name, header.broker_addr, header.ha_server_addr, *servers))
-        check_names((one.zone_name or "",))
+        check_names((registration.zone_name or "",))
         if len(servers) > MAX_FILTER_SERVERS:
             raise RemotingCommandError(f"a broker may have {MAX_FILTER_SERVERS} filter servers")
-        if one.broker_key not in self._brokers.live and len(self._brokers.live) >= config.max_brokers:
+        if registration.broker_key not in self._brokers.live and len(self._brokers.live) >= config.max_brokers:
             raise RemotingCommandError(
                 f"{config.max_brokers} brokers are registered, which is the maximum (maxBrokers)"
             )
@@ -166,19 +166,21 @@ class RouteInfoManager:
 
     def _check_new_topics(self, names: Collection[str], brokers: Collection[str]) -> None:
         self._topics.check_entries(names, brokers, self._config().max_topics_of_brokers)
-        most = self._config().max_topics
-        if len(self._topics) + len(names) > most:
-            check_count(len(self._topics) + sum(not self._topics.queues(name) for name in names), most)
+        max_topics = self._config().max_topics
+        if len(self._topics) + len(names) > max_topics:
+            check_count(len(self._topics) + sum(not self._topics.queues(name) for name in names), max_topics)
 
-    def _is_outdated(self, one: Registration, holder: str | None) -> bool:
+    def _is_outdated(self, registration: Registration, holder: str | None) -> bool:
         """Whether another broker has the id, and a newer state version."""
-        if holder is None or holder == one.header.broker_addr:
+        if holder is None or holder == registration.header.broker_addr:
             return False
-        version = self._brokers.version(BrokerAddrInfo(one.header.cluster_name, holder))
-        outdated = version is not None and version.state_version > one.topics.data_version.state_version
+        version = self._brokers.version(BrokerAddrInfo(registration.header.cluster_name, holder))
+        outdated = version is not None and version.state_version > registration.topics.data_version.state_version
         if outdated:
             log.warning(
-                "a broker is refused: another has its id", broker=one.header.broker_name, address=one.broker_key
+                "a broker is refused: another has its id",
+                broker=registration.header.broker_name,
+                address=registration.broker_key,
             )
         return outdated
 
@@ -187,15 +189,15 @@ class RouteInfoManager:
         data = self._brokers.by_name.get(broker_name)
         if data is not None:
             data.broker_addrs = {
-                number: one for number, one in data.broker_addrs.items() if one != broker_key.broker_addr
+                number: address for number, address in data.broker_addrs.items() if address != broker_key.broker_addr
             }
 
-    def _put_broker(self, one: Registration) -> BrokerData:
+    def _put_broker(self, registration: Registration) -> BrokerData:
         """Store a broker's address under its id, and under no other id."""
-        header = one.header
+        header = registration.header
         data = self._brokers.add(header.cluster_name, header.broker_name)
         data.enable_acting_master = bool(header.enable_acting_master)
-        data.zone_name = one.zone_name
+        data.zone_name = registration.zone_name
         others = {number: addr for number, addr in data.broker_addrs.items() if addr != header.broker_addr}
         data.broker_addrs = dict(sorted({**others, header.broker_id: header.broker_addr}.items()))
         return data
@@ -205,36 +207,36 @@ class RouteInfoManager:
         """Whether this slave may act as master. A broker without the field is older than that feature."""
         return header.enable_acting_master is not None and header.broker_id == min(data.broker_addrs)
 
-    def _take_topics(self, one: Registration, data: BrokerData, *, is_first: bool) -> None:
-        name, topics = data.broker_name, one.topics
-        is_changed = is_first or self._brokers.version(one.broker_key) != topics.data_version
+    def _take_topics(self, registration: Registration, data: BrokerData, *, is_first: bool) -> None:
+        name, topics = data.broker_name, registration.topics
+        is_changed = is_first or self._brokers.version(registration.broker_key) != topics.data_version
         mappings = topics.topic_queue_mapping_info_map
         if self._config().delete_topic_with_broker_registration and not mappings:
             for topic in set(self._topics.of_brokers({name})) - topics.topic_config_table.keys():
                 self._topics.delete_at(topic, [name])
-        self._topics.put_broker(name, one.queues(), replace=is_changed)
+        self._topics.put_broker(name, registration.queues(), replace=is_changed)
         if is_changed:
             self._topics.put_mappings(mappings)
 
-    def _put_live(self, one: Registration) -> None:
-        header, broker_key = one.header, one.broker_key
+    def _put_live(self, registration: Registration) -> None:
+        header, broker_key = registration.header, registration.broker_key
         if broker_key not in self._brokers.live:
             log.info("a broker registered", broker=header.broker_name, id=header.broker_id, address=header.broker_addr)
         timeout_ms = header.heartbeat_timeout_millis
         self._brokers.live[broker_key] = BrokerLiveInfo(
             last_update_timestamp_ms=self._now_ms(),
             heartbeat_timeout_ms=BROKER_CHANNEL_EXPIRED_TIME_MS if timeout_ms is None else timeout_ms,
-            data_version=one.topics.data_version,
-            channel=one.channel,
+            data_version=registration.topics.data_version,
+            channel=registration.channel,
             ha_server_addr=header.ha_server_addr,
         )
-        if one.filter_servers:
-            self._brokers.filter_servers[broker_key] = one.filter_servers
-        elif one.filter_servers is not None:
+        if registration.filter_servers:
+            self._brokers.filter_servers[broker_key] = registration.filter_servers
+        elif registration.filter_servers is not None:
             self._brokers.filter_servers.pop(broker_key, None)
 
     def _result(
-        self, header: RegisterBrokerRequestHeader, data: BrokerData, notices: tuple[Notice, ...]
+        self, header: RegisterBrokerRequestHeader, data: BrokerData, notices: tuple[MinBrokerIdNotice, ...]
     ) -> RegisterBrokerResult:
         master = data.broker_addrs.get(MASTER_ID)
         if header.broker_id == MASTER_ID or master is None:
@@ -242,7 +244,9 @@ class RouteInfoManager:
         live = self._brokers.live.get(BrokerAddrInfo(header.cluster_name, master))
         if live is None:
             return RegisterBrokerResult(notices=notices)
-        return RegisterBrokerResult(live.ha_server_addr, master, notices)
+        # A master without an HA server registers an empty address, which a Java slave fails to parse. Without the field
+        # the slave waits for a master.
+        return RegisterBrokerResult(live.ha_server_addr or None, master, notices)
 
     def record_heartbeat(self, broker_key: BrokerAddrInfo) -> None:
         """Record a broker's heartbeat."""
@@ -270,51 +274,54 @@ class RouteInfoManager:
 
     def leaving(self, brokers: Collection[BrokerAddrInfo]) -> list[Leaving]:
         """The arguments of :meth:`unregister` for brokers that did not unregister themselves."""
-        found = self._brokers.find(brokers) if brokers else {}
+        known = self._brokers.find(brokers) if brokers else {}
         return [
-            Leaving(broker_key, *found.get(broker_key, ("", -1)), self._brokers.live.get(broker_key))
+            Leaving(broker_key, *known.get(broker_key, ("", -1)), self._brokers.live.get(broker_key))
             for broker_key in brokers
         ]
 
-    def unregister(self, leaving: Iterable[Leaving]) -> list[Notice]:
+    def unregister(self, leaving: Iterable[Leaving]) -> list[MinBrokerIdNotice]:
         """Remove brokers and the topics that only they have. Returns the notices to send.
 
         Many brokers at once need only one pass over the topics.
         """
-        gone, reduced, offline = set(), set(), {}
-        for one in leaving:
-            if one.live is not None and self._brokers.live.get(one.broker_key) is not one.live:
+        broker_names, reduced, offline = set(), set(), {}
+        for broker in leaving:
+            if broker.live is not None and self._brokers.live.get(broker.broker_key) is not broker.live:
                 continue
-            was_lowest = self._remove(one)
-            data = self._brokers.by_name.get(one.broker_name)
+            was_lowest = self._remove(broker)
+            data = self._brokers.by_name.get(broker.broker_name)
             if data is not None and data.broker_addrs:
-                reduced.add(one.broker_name)
+                reduced.add(broker.broker_name)
                 if was_lowest:
-                    offline[one.broker_name] = one.broker_key.broker_addr
+                    offline[broker.broker_name] = broker.broker_key.broker_addr
             elif data is not None:
-                self._brokers.remove(one.broker_key.cluster_name, one.broker_name)
-                gone.add(one.broker_name)
-        self._topics.drop_brokers(gone)
-        for name in reduced - gone:
+                self._brokers.remove(broker.broker_key.cluster_name, broker.broker_name)
+                broker_names.add(broker.broker_name)
+        self._topics.drop_brokers(broker_names)
+        for name in reduced - broker_names:
             self._without_master(self._brokers.by_name[name])
         if not self._config().notify_min_broker_id_changed:
             return []
-        left = [(self._brokers.by_name[name], address) for name, address in offline.items() if name not in gone]
+        left = [(self._brokers.by_name[name], address) for name, address in offline.items() if name not in broker_names]
         return [notice for data, address in left if data.enable_acting_master for notice in _notices(data, address)]
 
-    def _remove(self, one: Leaving) -> bool:
+    def _remove(self, broker: Leaving) -> bool:
         """Remove an address. Returns whether it had the lowest id of its name."""
-        known = self._brokers.live.pop(one.broker_key, None)
-        self._brokers.filter_servers.pop(one.broker_key, None)
-        data = self._brokers.by_name.get(one.broker_name)
+        known = self._brokers.live.pop(broker.broker_key, None)
+        self._brokers.filter_servers.pop(broker.broker_key, None)
+        data = self._brokers.by_name.get(broker.broker_name)
         log.info(
-            "a broker is gone", broker=one.broker_name, address=one.broker_key.broker_addr, was_known=known is not None
+            "a broker is gone",
+            broker=broker.broker_name,
+            address=broker.broker_key.broker_addr,
+            was_known=known is not None,
         )
         if data is None or not data.broker_addrs:
             return False
         lowest = min(data.broker_addrs)
-        self._forget_address(one.broker_name, one.broker_key)
-        return one.broker_id == lowest
+        self._forget_address(broker.broker_name, broker.broker_key)
+        return broker.broker_id == lowest
 
     def _without_master(self, data: BrokerData) -> None:
         """If only slaves are left and one may act as master, remove the write permission of their queues."""
@@ -389,7 +396,7 @@ class RouteInfoManager:
 
         The broker knows the other system topics.
         """
-        named = [one for cluster, names in self._brokers.clusters().items() for one in (cluster, *names)]
+        named = [name for cluster, names in self._brokers.clusters().items() for name in (cluster, *names)]
         addresses = (data.address for data in self._brokers.by_name.values() if data.broker_addrs)
         return TopicList(topic_list=list(dict.fromkeys(named)), broker_addr=next(addresses, None))
 
@@ -406,7 +413,7 @@ class RouteInfoManager:
         return TopicList(topic_list=self._topics.with_flags(FLAG_UNIT_SUB, unwanted=FLAG_UNIT))
 
 
-def _notices(data: BrokerData, offline: str | None, ha_address: str | None = None) -> tuple[Notice, ...]:
+def _notices(data: BrokerData, offline: str | None, ha_address: str | None = None) -> tuple[MinBrokerIdNotice, ...]:
     """Notices to all remaining addresses, or, after a registration, to all but the new lowest id."""
     lowest = min(data.broker_addrs)
     is_new = offline is None and len(data.broker_addrs) > 1
@@ -417,4 +424,4 @@ def _notices(data: BrokerData, offline: str | None, ha_address: str | None = Non
         offline_broker_addr=offline,
         ha_broker_addr=ha_address,
     )
-    return (Notice(addresses, header),)
+    return (MinBrokerIdNotice(addresses, header),)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
-from gantrymq.config.known_keys import warnings
+from gantrymq.config.refused_keys import ServerKind, warned_keys
 from gantrymq.errors import RemotingError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -27,8 +27,8 @@ from gantrymq.namesrv.kv_config import WIPED_BROKERS, KVConfigManager
 from gantrymq.namesrv.processors.brokers import BrokerProcessor
 from gantrymq.namesrv.processors.config import ConfigProcessor
 from gantrymq.namesrv.processors.topics import TopicProcessor
-from gantrymq.namesrv.routes import Leaving, Notice, RouteInfoManager
-from gantrymq.namesrv.settings import ACTING_IN_ROCKETMQ, NamesrvConfig
+from gantrymq.namesrv.routes import Leaving, MinBrokerIdNotice, RouteInfoManager
+from gantrymq.namesrv.settings import NamesrvConfig, require_honoured
 from gantrymq.namesrv.unregistration import BatchUnregistration
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand
@@ -51,6 +51,9 @@ class NamesrvServer:
     ``namesrv.properties``. Files are created when there is something to store. ``others`` are settings without effect,
     which are shown. ``client_tls`` is for requests to brokers. ``hooks`` are called before the processor of every
     request.
+
+    Raises NotHonouredError for a key that cannot be honoured, unless acceptWithoutEffect names it. ``accepted`` has the
+    reasons that were accepted.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class NamesrvServer:
         self._clock, fs = clock or SystemClock(), fs or RealFileSystem()
         self._others = dict(others or {})
         given = (config or NamesrvConfig()).with_home(home or Path.home() / "namesrv")
+        self.accepted = require_honoured(given, self._others)
         self.configuration = NamesrvConfiguration(fs, given, others)
         self.kv = KVConfigManager(fs, Path(given.kv_config_path), lambda: self.configuration.config.max_kv_config_bytes)
         self.routes = RouteInfoManager(lambda: monotonic_ms(self._clock), lambda: self.configuration.config)
@@ -88,10 +92,13 @@ class NamesrvServer:
             tls=tls,
             idle_seconds=given.server_channel_max_idle_time_seconds,
             limits=ServerLimits(
-                given.max_connections, given.max_request_header_bytes, given.max_partial_request_bytes,
-                given.max_unread_response_bytes, max_body_bytes=self._dispatcher.max_body_bytes,
+                given.max_connections,
+                given.max_request_header_bytes,
+                given.max_partial_request_bytes,
+                given.max_unread_response_bytes,
+                max_body_bytes=self._dispatcher.max_body_bytes,
             ),
-        )  # fmt: skip
+        )
         self._leaving: BatchUnregistration[Leaving] = BatchUnregistration(
             self._unregister, lambda: self.configuration.config.un_register_broker_queue_capacity
         )
@@ -112,8 +119,10 @@ class NamesrvServer:
         Raises RemotingError if the port is in use, StoreError if kvConfig.json has another format.
         """
         config = self.configuration.config
-        for warning in warnings(self._others, ACTING_IN_ROCKETMQ):
-            log.warning(warning)
+        for reason in warned_keys(self._others, ServerKind.NAMESRV):
+            log.warning(reason.text)
+        for reason in self.accepted:
+            log.warning(f"accepted without effect: {reason.text}")
         self.kv.load()
         self.routes.wiped = self.kv.keys(WIPED_BROKERS)
         for processor in (
@@ -172,13 +181,13 @@ class NamesrvServer:
 
     # Notices
 
-    def _notify(self, notices: Iterable[Notice]) -> None:
+    def _notify(self, notices: Iterable[MinBrokerIdNotice]) -> None:
         for notice in notices:
             task = asyncio.ensure_future(self._send_notice(notice))
             self._notifications.add(task)
             task.add_done_callback(self._notifications.discard)
 
-    async def _send_notice(self, notice: Notice) -> None:
+    async def _send_notice(self, notice: MinBrokerIdNotice) -> None:
         for address in notice.addresses:
             try:
                 await self._client.invoke_oneway(address, RemotingCommand.request(notice.header))

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gantrymq.config import broker_settings
+from gantrymq.config import broker_settings, guards
+from gantrymq.config.guards import Reason
 from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
-from gantrymq.config.known_keys import SHUTDOWN, KeyWithoutEffect
+from gantrymq.config.refused_keys import ServerKind, refused_keys
 from gantrymq.config.remoting_limits import RemotingLimits
 from gantrymq.model.java import LONG_MAX
 
 NAMESRV_PROPERTIES = "namesrv.properties"
-_OTHER_ROUTES = "routes of another environment are not looked up here"
 
 # RocketMQ's keys without effect here, with its defaults: tools may read and set them.
 WITHOUT_EFFECT = {
@@ -42,17 +42,12 @@ WITHOUT_EFFECT = {
     "useEpollNativeSelector": "false",
 }
 # Keys that RocketMQ does not have.
-OWN_KEYS = fields_by_key(RemotingLimits).keys() | {"maxBrokers", "maxKvConfigBytes", "maxTopics", "maxTopicsOfBrokers"}
-# Those that act in RocketMQ, and what is said if one is given with another value.
-ACTING_IN_ROCKETMQ = {
-    name: KeyWithoutEffect(reason, WITHOUT_EFFECT[name])
-    for name, reason in {
-        "productEnvName": _OTHER_ROUTES,
-        "clusterTest": _OTHER_ROUTES,
-        "enableControllerInNamesrv": "there is no controller here",
-        "enableShutdownGracefully": SHUTDOWN,
-        "shutdownWaitTimeSeconds": SHUTDOWN,
-    }.items()
+OWN_KEYS = fields_by_key(RemotingLimits).keys() | {
+    "acceptWithoutEffect",
+    "maxBrokers",
+    "maxKvConfigBytes",
+    "maxTopics",
+    "maxTopicsOfBrokers",
 }
 
 
@@ -65,30 +60,32 @@ class NamesrvConfig(RemotingLimits):
 
     # 0.0.0.0 in RocketMQ. Here other hosts are served only if that is configured.
     bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
-    listen_port: int = key("listenPort", 9876, least=0, most=65535, at_start=True)
-    server_channel_max_idle_time_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1, at_start=True)
+    listen_port: int = key("listenPort", 9876, min_value=0, max_value=65535, at_start=True)
+    server_channel_max_idle_time_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, min_value=1, at_start=True)
     kv_config_path: str = key("kvConfigPath", "", at_start=True)
     config_store_path: str = key("configStorePath", "", at_start=True)
     order_message_enable: bool = key("orderMessageEnable", False)
     return_order_topic_config_to_broker: bool = key("returnOrderTopicConfigToBroker", True)
-    scan_not_active_broker_interval_ms: int = key("scanNotActiveBrokerInterval", 5_000, least=1, most=LONG_MAX)
-    un_register_broker_queue_capacity: int = key("unRegisterBrokerQueueCapacity", 3_000, least=1)
+    scan_not_active_broker_interval_ms: int = key("scanNotActiveBrokerInterval", 5_000, min_value=1, max_value=LONG_MAX)
+    un_register_broker_queue_capacity: int = key("unRegisterBrokerQueueCapacity", 3_000, min_value=1)
     support_acting_master: bool = key("supportActingMaster", False)
     enable_all_topic_list: bool = key("enableAllTopicList", True)
     enable_topic_list: bool = key("enableTopicList", True)
     notify_min_broker_id_changed: bool = key("notifyMinBrokerIdChanged", False)
     need_wait_for_service: bool = key("needWaitForService", False)
-    wait_seconds_for_service: int = key("waitSecondsForService", 45, least=0)
+    wait_seconds_for_service: int = key("waitSecondsForService", 45, min_value=0)
     delete_topic_with_broker_registration: bool = key("deleteTopicWithBrokerRegistration", False)
     # Less than a broker's limits, because requests and answers of a name server are small.
-    max_partial_request_bytes: int = key("maxPartialRequestBytes", 32 << 20, least=16 << 20, at_start=True)
-    max_unread_response_bytes: int = key("maxUnreadResponseBytes", 32 << 20, least=16 << 20, at_start=True)
+    max_partial_request_bytes: int = key("maxPartialRequestBytes", 32 << 20, min_value=16 << 20, at_start=True)
+    max_unread_response_bytes: int = key("maxUnreadResponseBytes", 32 << 20, min_value=16 << 20, at_start=True)
     # Not RocketMQ's. A name server has no authentication, so what clients can store is limited.
-    max_topics: int = key("maxTopics", 100_000, least=1)
-    max_topics_of_brokers: int = key("maxTopicsOfBrokers", 500_000, least=1)
-    max_brokers: int = key("maxBrokers", 2_000, least=1)
-    max_kv_config_bytes: int = key("maxKvConfigBytes", 4 << 20, least=1, most=1 << 30)
+    max_topics: int = key("maxTopics", 100_000, min_value=1)
+    max_topics_of_brokers: int = key("maxTopicsOfBrokers", 500_000, min_value=1)
+    max_brokers: int = key("maxBrokers", 2_000, min_value=1)
+    max_kv_config_bytes: int = key("maxKvConfigBytes", 4 << 20, min_value=1, max_value=1 << 30)
     config_black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath", at_start=True)
+    # Not RocketMQ's: keys that a start takes although they cannot be honoured (see config/guards.py).
+    accept_without_effect: str = key("acceptWithoutEffect", "", at_start=True)
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -106,6 +103,15 @@ class NamesrvConfig(RemotingLimits):
 def read_namesrv_config(entries: Mapping[str, str]) -> NamesrvConfig:
     """The settings from text entries. Raises ConfigError for an invalid value."""
     return NamesrvConfig(**read_fields(NamesrvConfig, entries))
+
+
+def require_honoured(config: NamesrvConfig, others: Mapping[str, str]) -> list[Reason]:
+    """Return the refused reasons of ``others`` that acceptWithoutEffect names. Raises NotHonouredError for another.
+
+    A start calls it before anything is touched.
+    """
+    accepted = guards.accepted_names(config.accept_without_effect)
+    return guards.require_honoured(refused_keys(others, ServerKind.NAMESRV), accepted)
 
 
 def is_live(name: str) -> bool:

@@ -21,10 +21,10 @@ def check_names(names: Iterable[str]) -> None:
             raise RemotingCommandError(f"a name of {len(name)} characters, more than {MAX_NAME_LENGTH}: {name[:64]!r}…")
 
 
-def check_count(count: int, most: int) -> None:
-    """Raises RemotingCommandError for more than ``most`` topics."""
-    if count > most:
-        raise RemotingCommandError(f"there would be {count} topics, more than {most} (maxTopics)")
+def check_count(count: int, max_topics: int) -> None:
+    """Raises RemotingCommandError for more than ``max_topics`` topics."""
+    if count > max_topics:
+        raise RemotingCommandError(f"there would be {count} topics, more than {max_topics} (maxTopics)")
 
 
 class TopicTable:
@@ -58,14 +58,14 @@ class TopicTable:
         """Whether a broker has queues of a topic."""
         return broker_name in self._queues.get(topic, ())
 
-    def check_entries(self, names: Collection[str], broker_names: Collection[str], most: int) -> None:
-        """Raises RemotingCommandError if these topics at these brokers would exceed ``most`` entries."""
-        if self.entries + len(names) * len(broker_names) <= most:
+    def check_entries(self, names: Collection[str], broker_names: Collection[str], max_entries: int) -> None:
+        """Raises RemotingCommandError if these topics at these brokers would exceed ``max_entries`` entries."""
+        if self.entries + len(names) * len(broker_names) <= max_entries:
             return
         new = sum(not self.has(topic, name) for topic in names for name in broker_names)
-        if self.entries + new > most:
+        if self.entries + new > max_entries:
             raise RemotingCommandError(
-                f"the topics of all brokers would be {self.entries + new}, more than {most} (maxTopicsOfBrokers)"
+                f"the topics of all brokers would be {self.entries + new}, more than {max_entries} (maxTopicsOfBrokers)"
             )
 
     def put_broker(self, broker_name: str, announced: Mapping[str, QueueData], *, replace: bool) -> None:
@@ -100,11 +100,15 @@ class TopicTable:
         announced = sum(1 + len(mapping.curr_id_map) for mapping in mappings.values())
         if announced > _MAX_MAPPED:
             raise RemotingCommandError(f"mappings of {announced} queues of static topics, more than {_MAX_MAPPED}")
-        kept = sum(1 + len(one.curr_id_map) for of in self._mappings.values() for one in of.values())
-        if kept + announced > _MAX_MAPPED:
-            known = sum(1 + len(one.curr_id_map) for name in mappings for one in self._mappings.get(name, {}).values())
-            if kept - known + announced > _MAX_MAPPED:
-                raise RemotingCommandError(f"mappings of {kept} queues of static topics are kept, which is the maximum")
+        total = sum(1 + len(mapping.curr_id_map) for of in self._mappings.values() for mapping in of.values())
+        if total + announced > _MAX_MAPPED:
+            known = sum(
+                1 + len(mapping.curr_id_map) for name in mappings for mapping in self._mappings.get(name, {}).values()
+            )
+            if total - known + announced > _MAX_MAPPED:
+                raise RemotingCommandError(
+                    f"mappings of {total} queues of static topics are kept, which is the maximum"
+                )
 
     def put_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         """Add the mappings of static topics. Old ones stay, because a broker sends them only when they change."""
@@ -135,12 +139,12 @@ class TopicTable:
         """Remove the queues of brokers that left."""
         for topic in self.of_brokers(broker_names):
             queues = self._queues[topic]
-            gone = [name for name in queues if name in broker_names]
-            self.entries -= len(gone)
-            if len(gone) == len(queues):
+            dropped = [name for name in queues if name in broker_names]
+            self.entries -= len(dropped)
+            if len(dropped) == len(queues):
                 del self._queues[topic]
                 continue
-            for name in gone:
+            for name in dropped:
                 del queues[name]
 
     def wipe_write_perm(self, broker_name: str) -> int:
@@ -157,12 +161,12 @@ class TopicTable:
 
     def with_flags(self, wanted: int, unwanted: int = 0) -> list[str]:
         """The topics whose sysFlag (at the first broker) has all bits of ``wanted`` and none of ``unwanted``."""
-        found = []
+        topics = []
         for topic, queues in self._queues.items():
             flags = next(iter(queues.values())).topic_sys_flag
             if flags & wanted == wanted and not flags & unwanted:
-                found.append(topic)
-        return found
+                topics.append(topic)
+        return topics
 
     def _change_perm(self, broker_name: str, changed: Callable[[int], int]) -> int:
         count = 0

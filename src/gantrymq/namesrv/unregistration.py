@@ -24,13 +24,13 @@ class BatchUnregistration(Generic[T]):
         self._flush, self._capacity = flush, capacity
         self._waiting: list[T] = []
 
-    def submit(self, one: T) -> bool:
+    def submit(self, item: T) -> bool:
         """Add an item. Returns False at the limit (unRegisterBrokerQueueCapacity)."""
         if len(self._waiting) >= self._capacity():
             return False
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self.drain)
-        self._waiting.append(one)
+        self._waiting.append(item)
         return True
 
     def drain(self) -> None:

@@ -21,6 +21,15 @@ from gantrymq.model import fastjson
 from gantrymq.model.java import decode_utf8, encode_utf8
 from gantrymq.model.message_queue import MessageQueue
 
+B = TypeVar("B", bound=Struct)
+V = TypeVar("V")
+_STRING = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"(\s*:)?', re.DOTALL)
+_NUMBER = re.compile(r'"-?\d+"\s*:')
+_OBJECT_KEY = fastjson.key_pattern(r"\{[^{}]*+\}")  # a queue as a key
+_ANY_SIZE = 1 << 62
+# Nonstandard JSON needs a slow decoder. Clients that write it send small requests.
+LENIENT_REQUEST_BYTES = 64 * 1024
+
 
 class Body(Struct, kw_only=True, rename="camel"):
     """The base class of all bodies. ``has_queue_keys`` means that a table of it is by queue."""
@@ -48,17 +57,6 @@ class Body(Struct, kw_only=True, rename="camel"):
         A long body can so be encoded in turns of the event loop.
         """
         return _pieces(self)
-
-
-B = TypeVar("B", bound=Struct)
-V = TypeVar("V")
-
-_STRING = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"(\s*:)?', re.DOTALL)
-_NUMBER = re.compile(r'"-?\d+"\s*:')
-_OBJECT_KEY = fastjson.key_pattern(r"\{[^{}]*+\}")  # a queue as a key
-_ANY_SIZE = 1 << 62
-# Nonstandard JSON needs a slow decoder. Clients that write it send small requests.
-LENIENT_REQUEST_BYTES = 64 * 1024
 
 
 def decode_body(body: type[B], raw: bytes, lenient_bytes: int = _ANY_SIZE) -> B:
@@ -136,26 +134,34 @@ def _pieces(value: Any, *, has_queue_keys: bool = False) -> Iterator[bytes]:
         has_queue_keys |= isinstance(value, Body) and value.has_queue_keys
         yield b"{"
         for name, attribute in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True):
-            one = getattr(value, attribute)
-            if one is not None:
+            field_value = getattr(value, attribute)
+            if field_value is not None:
                 yield b'%s"%s":' % (before, name.encode())
-                yield from _pieces(one, has_queue_keys=has_queue_keys)
+                yield from _pieces(field_value, has_queue_keys=has_queue_keys)
                 before = b","
         yield b"}"
     elif isinstance(value, dict):
         yield b"{"
-        for key, one in value.items():
-            if one is not None:
+        for key, field_value in value.items():
+            if field_value is not None:
                 is_raw = has_queue_keys and isinstance(key, str) and key.startswith("{")
                 yield b"%s%s:" % (before, key.encode() if is_raw else _encoded(str(key)))
-                yield from _pieces(one, has_queue_keys=has_queue_keys) if _is_table(one) else (_encoded(one),)
+                yield from (
+                    _pieces(field_value, has_queue_keys=has_queue_keys)
+                    if _is_table(field_value)
+                    else (_encoded(field_value),)
+                )
                 before = b","
         yield b"}"
     elif isinstance(value, list):
         yield b"["
-        for one in value:
+        for field_value in value:
             yield before
-            yield from _pieces(one, has_queue_keys=has_queue_keys) if _is_table(one) else (_encoded(one),)
+            yield from (
+                _pieces(field_value, has_queue_keys=has_queue_keys)
+                if _is_table(field_value)
+                else (_encoded(field_value),)
+            )
             before = b","
         yield b"]"
     else:
@@ -179,7 +185,7 @@ def _encoded(value: Any) -> bytes:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple | set):
-        return [_without_nulls(one) for one in value]
+        return [_without_nulls(item) for item in value]
     return value

@@ -1,4 +1,4 @@
-"""The numbers of RocketMQ's remoting protocol, under its own names and complete for 5.5.0.
+"""The numbers of RocketMQ's remoting protocol, under its own names and complete for 5.5.1.
 
 Source: RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode, SerializeType. A test compares them with the
 Java classes by reflection.
@@ -8,6 +8,8 @@ from enum import IntEnum, IntFlag
 
 # MQVersion.V5_5_0.ordinal(), the version in our commands.
 VERSION_5_5_0 = 513
+# MQVersion.V5_5_1.ordinal(), the version in the commands of RocketMQ 5.5.1.
+VERSION_5_5_1 = 515
 # From this version on clients read standard JSON. Older ones need fastjson's (MQVersion.V4_9_4).
 VERSION_4_9_4 = 401
 # MQVersion lists V3_9_1_SNAPSHOT, V3_9_1, V3_9_2_SNAPSHOT … V5_9_9 from this number on. Earlier names are irregular.
@@ -175,6 +177,8 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
+    DELETE_TOPIC_IN_BROKER_LIST = 5002  # since 5.5.1
+    DELETE_SUBSCRIPTION_GROUP_LIST = 5003  # since 5.5.1
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

@@ -56,9 +56,21 @@ class RemotingCommand:
     """
 
     __slots__ = (
-        "_ext_fields", "_raw", "body", "code", "flag", "header", "is_suspended", "language", "opaque", "received_s",
-        "refused_bytes", "remark", "serialize_type", "version",
-    )  # fmt: skip
+        "_ext_fields",
+        "_raw",
+        "body",
+        "code",
+        "flag",
+        "header",
+        "is_suspended",
+        "language",
+        "opaque",
+        "received_s",
+        "refused_bytes",
+        "remark",
+        "serialize_type",
+        "version",
+    )
 
     def __init__(
         self,
@@ -181,9 +193,14 @@ def encode_head(command: RemotingCommand, body_bytes: int | None = None) -> byte
     """
     compact = command.serialize_type == _ROCKETMQ and -MAX_CODE - 1 <= command.code <= MAX_CODE
     header = (encode_binary_header if compact else encode_json_header)(
-        int(command.code), command.language, command.version, command.opaque, command.flag, command.remark,
+        int(command.code),
+        command.language,
+        command.version,
+        command.opaque,
+        command.flag,
+        command.remark,
         command.fields(),
-    )  # fmt: skip
+    )
     length = 4 + len(header) + (len(command.body) if body_bytes is None else body_bytes)
     if length + 4 > MAX_FRAME_BYTES:
         raise RemotingCommandError(f"a frame of {length + 4} bytes is larger than {MAX_FRAME_BYTES}")
@@ -208,9 +225,14 @@ def decode_command(serialize_type: int, header: bytes, body: bytes) -> RemotingC
         command.language = LANGUAGES.get(parsed.language or "", _OTHER)
     elif serialize_type == _ROCKETMQ:
         (
-            command.code, command.language, command.version, command.opaque, command.flag, command.remark,
+            command.code,
+            command.language,
+            command.version,
+            command.opaque,
+            command.flag,
+            command.remark,
             command._raw,
-        ) = decode_binary_header(header)  # fmt: skip
+        ) = decode_binary_header(header)
     else:
         raise RemotingCommandError(f"no serialize type has the number {serialize_type}")
     return command

@@ -26,6 +26,25 @@ _STALE_DEADLINES = 1024  # entries of answered requests that may stay in the hea
 _SMALL_CHUNK_BYTES = 16 * 1024  # each chunk has a cost as an object, with asyncio whole pages; copying it is cheap
 _LARGE_BYTES = 64 * 1024  # the header of a larger frame is examined before its body has arrived
 _SHORTEST = 4  # the smallest value of the length field, which counts the header length word
+_REMOTING_ONLY = "this port speaks only RocketMQ's remoting protocol"
+_HTTP = f"HTTP was spoken; {_REMOTING_ONLY}"
+_HTTP_METHODS = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"TRACE ", b"CONNECT ")
+_REDIS = f"Redis was spoken; {_REMOTING_ONLY}"
+_FIRST_BYTES = (
+    (b"PRI * HT", f"HTTP/2 was spoken, as gRPC clients do; they need a RocketMQ proxy: {_REMOTING_ONLY}"),
+    *((method, _HTTP) for method in _HTTP_METHODS),
+    (b"HTTP/", "an HTTP server answered: this is no RocketMQ address"),
+    *((word, _REDIS) for word in (b"*1\r\n$", b"*2\r\n$", b"*3\r\n$", b"PING\r\n", b"INFO\r\n", b"AUTH ")),
+    (b"SSH-", f"SSH was spoken; {_REMOTING_ONLY}"),
+    (b"AMQP", f"AMQP was spoken; {_REMOTING_ONLY}"),
+    (b"STOMP", f"STOMP was spoken; {_REMOTING_ONLY}"),
+    (b"PROXY ", "the PROXY protocol was spoken, which is not read here: turn it off at the load balancer"),
+    (b"\r\n\r\n\0\r\nQ", "the PROXY protocol was spoken, which is not read here: turn it off at the load balancer"),
+    (b"\x16\x03", "TLS was spoken where it is off"),
+    (b"\x15\x03", "the peer sent a TLS alert and ended the TLS handshake"),
+)
+_MQTT = b"\0\4MQTT"
+_KAFKA_API_VERSIONS, _KAFKA_NEWEST_VERSION = b"\0\x12\0", 16
 
 
 class FindRun(Protocol):
@@ -92,22 +111,22 @@ class Connection:
         """Whether ``receive(b"")`` returns further commands, or raises."""
         return bool(self._left)
 
-    def receive(self, data: bytes, most: int = _ALL) -> list[RemotingCommand]:
-        """The first ``most`` commands that ``data`` completes.
+    def receive(self, data: bytes, max_commands: int = _ALL) -> list[RemotingCommand]:
+        """The first ``max_commands`` commands that ``data`` completes.
 
         While :attr:`has_more`, ``receive(b"")`` returns the next.
 
         Raises RemotingCommandError, and sets ``error``, for invalid bytes without a command before them.
         """
         commands: list[RemotingCommand] = []
-        reason = self._receive(data, most, commands)
+        reason = self._receive(data, max_commands, commands)
         if reason is not None:
             self.error = RemotingCommandError(reason)
             if not commands:
                 raise RemotingCommandError(reason)
         return commands
 
-    def _receive(self, data: bytes, most: int, commands: list[RemotingCommand]) -> str | None:
+    def _receive(self, data: bytes, max_commands: int, commands: list[RemotingCommand]) -> str | None:
         """Decode into ``commands``. Returns why the stream is invalid, or None."""
         position = 0
         if self._skip_bytes:
@@ -124,13 +143,13 @@ class Connection:
             data = b"".join(self._chunks)
             self._chunks.clear()
         try:
-            self._decode(data, position, most, commands)
+            self._decode(data, position, max_commands, commands)
         except RemotingCommandError as error:
             self._have = 0
             return str(error)
         return None
 
-    def _decode(self, data: bytes, position: int, most: int, commands: list[RemotingCommand]) -> None:
+    def _decode(self, data: bytes, position: int, max_commands: int, commands: list[RemotingCommand]) -> None:
         size, need = len(data), FRAME_HEAD.size
         while size - position >= FRAME_HEAD.size:
             length, word = FRAME_HEAD.unpack_from(data, position)
@@ -150,7 +169,7 @@ class Connection:
                 if body_at > size:
                     need = body_at - position  # examine its header first
                     break
-                if len(commands) >= most:
+                if len(commands) >= max_commands:
                     self._left, self._left_at, self._have = data, position, 0
                     return
                 refused = self._refused(word >> 24, data[position + FRAME_HEAD.size : body_at], end - body_at)
@@ -160,7 +179,7 @@ class Connection:
                 self._last_code = refused.code
                 self._skip_bytes, self._have, self._need = end - size, 0, FRAME_HEAD.size
                 return
-            if len(commands) >= most:
+            if len(commands) >= max_commands:
                 self._left, self._left_at, self._have = data, position, 0
                 return
             run = self._run_at(data, position, end)
@@ -254,7 +273,7 @@ class PendingRequests(Generic[T]):
         opaque = self.new_opaque()
         self._waiting[opaque] = waiter
         if len(self._deadlines) > 2 * len(self._waiting) + _STALE_DEADLINES:
-            self._deadlines = [one for one in self._deadlines if one[1] in self._waiting]
+            self._deadlines = [deadline for deadline in self._deadlines if deadline[1] in self._waiting]
             heapq.heapify(self._deadlines)
         heapq.heappush(self._deadlines, (deadline, opaque))
         return opaque
@@ -287,27 +306,6 @@ class PendingRequests(Generic[T]):
         self._waiting.clear()
         self._deadlines.clear()
         return waiting
-
-
-_REMOTING_ONLY = "this port speaks only RocketMQ's remoting protocol"
-_HTTP = f"HTTP was spoken; {_REMOTING_ONLY}"
-_HTTP_METHODS = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"TRACE ", b"CONNECT ")
-_REDIS = f"Redis was spoken; {_REMOTING_ONLY}"
-_FIRST_BYTES = (
-    (b"PRI * HT", f"HTTP/2 was spoken, as gRPC clients do; they need a RocketMQ proxy: {_REMOTING_ONLY}"),
-    *((method, _HTTP) for method in _HTTP_METHODS),
-    (b"HTTP/", "an HTTP server answered: this is no RocketMQ address"),
-    *((word, _REDIS) for word in (b"*1\r\n$", b"*2\r\n$", b"*3\r\n$", b"PING\r\n", b"INFO\r\n", b"AUTH ")),
-    (b"SSH-", f"SSH was spoken; {_REMOTING_ONLY}"),
-    (b"AMQP", f"AMQP was spoken; {_REMOTING_ONLY}"),
-    (b"STOMP", f"STOMP was spoken; {_REMOTING_ONLY}"),
-    (b"PROXY ", "the PROXY protocol was spoken, which is not read here: turn it off at the load balancer"),
-    (b"\r\n\r\n\0\r\nQ", "the PROXY protocol was spoken, which is not read here: turn it off at the load balancer"),
-    (b"\x16\x03", "TLS was spoken where it is off"),
-    (b"\x15\x03", "the peer sent a TLS alert and ended the TLS handshake"),
-)
-_MQTT = b"\0\4MQTT"
-_KAFKA_API_VERSIONS, _KAFKA_NEWEST_VERSION = b"\0\x12\0", 16
 
 
 def other_protocol(begin: bytes) -> str | None:

@@ -42,6 +42,8 @@ _FIXED = struct.Struct(">hBhiii")
 _U32 = struct.Struct(">I")
 _U16 = struct.Struct(">H")
 _unpack_u32 = _U32.unpack_from
+MAX_LENIENT_BYTES = 64 * 1024  # limit for a nonstandard header, which needs a slow decoder
+_NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def encode_binary_header(
@@ -130,8 +132,6 @@ class JsonHeader(Struct, rename="camel", gc=False):
 
 _decode = msgspec.json.Decoder(JsonHeader).decode
 _decode_texts = msgspec.json.Decoder(dict[str, str] | None).decode
-MAX_LENIENT_BYTES = 64 * 1024  # limit for a nonstandard header, which needs a slow decoder
-_NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def encode_json_header(
@@ -181,7 +181,9 @@ def _decode_leniently(raw: bytes) -> JsonHeader:
     fields = value.pop("extFields", None)
     try:
         header = msgspec.convert(
-            {name: one for name, one in value.items() if one is not None}, JsonHeader, strict=False
+            {name: field_value for name, field_value in value.items() if field_value is not None},
+            JsonHeader,
+            strict=False,
         )
     except msgspec.MsgspecError as error:
         raise RemotingCommandError(f"the header is JSON, but no command: {error}") from error

@@ -95,16 +95,18 @@ def _as_java_parses(header: type[H], fields: dict[str, str]) -> H:
 
 @cache
 def _fields(header: type[CommandHeader]) -> tuple[_Field, ...]:
-    found = []
-    for one in msgspec.structs.fields(header):
+    header_fields = []
+    for field in msgspec.structs.fields(header):
         # `X | None` is types.UnionType, but Union if X is Annotated.
-        options = [part for part in get_args(one.type) if part is not NoneType] if _is_union(one.type) else [one.type]
+        options = (
+            [part for part in get_args(field.type) if part is not NoneType] if _is_union(field.type) else [field.type]
+        )
         kind, limit = options[0], 0
         if get_origin(kind) is Annotated:
             kind, meta = get_args(kind)
             limit = meta.le
-        found.append(_Field(one.name, one.encode_name, kind, limit, one.required))
-    return tuple(found)
+        header_fields.append(_Field(field.name, field.encode_name, kind, limit, field.required))
+    return tuple(header_fields)
 
 
 def _is_union(annotation: Any) -> bool:

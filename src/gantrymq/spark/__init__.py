@@ -9,11 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gantrymq.spark.landing.land import land as land
     from gantrymq.spark.plan.stream_offsets import offsets_behind as offsets_behind
     from gantrymq.spark.source import RocketMQDataSource as RocketMQDataSource
 
-_MODULES = {"RocketMQDataSource": "gantrymq.spark.source", "offsets_behind": "gantrymq.spark.plan.stream_offsets"}
-__all__ = ["RocketMQDataSource", "offsets_behind"]
+_MODULES = {
+    "RocketMQDataSource": "gantrymq.spark.source",
+    "land": "gantrymq.spark.landing.land",
+    "offsets_behind": "gantrymq.spark.plan.stream_offsets",
+}
+__all__ = ["RocketMQDataSource", "land", "offsets_behind"]
 
 
 def __getattr__(name: str) -> Any:

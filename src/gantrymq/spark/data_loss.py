@@ -18,9 +18,9 @@ class DataLossError(GantrymqError):
     """Messages that were to be read are gone, and failOnDataLoss is on."""
 
     def __init__(self, losses: Iterable[str], hint: str = _GO_ON) -> None:
-        found = list(losses)
-        more = f"; and {len(found) - _SHOWN} more queues" if len(found) > _SHOWN else ""
-        super().__init__(f"{'; '.join(found[:_SHOWN])}{more} ({hint})")
+        descriptions = list(losses)
+        more = f"; and {len(descriptions) - _SHOWN} more queues" if len(descriptions) > _SHOWN else ""
+        super().__init__(f"{'; '.join(descriptions[:_SHOWN])}{more} ({hint})")
 
 
 def within(offsets: Offsets, extents: Extents, *, fail: bool) -> Offsets:

@@ -32,14 +32,15 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.record import SECTOR, Layout, decode_record, read_layout
 from gantrymq.kernels.arrays import read_only
 from gantrymq.model.message import StoredMessage
-from gantrymq.spark.locations import Location, file_system, log_files
 from gantrymq.store.log.record_chain import Window
+from gantrymq.tools.locations import Location, file_system, log_files
 
 _BLOCK_BYTES = 64 << 10  # bytes; an object store returns this as quickly as less
 _BLOCKS_KEPT = 256
 _SECTOR_BYTES = 4096  # the unit in which the kernel fails to read
 _LENGTH_BYTES = 4
 _MAX_RECORD_BYTES = 64 << 20
+MARK_BYTES = 64  # bytes: the fixed part of a record, with sizes, CRC, offsets and times
 
 
 class NotThereError(StoreError):
@@ -54,7 +55,7 @@ class BadSectorError(StoreError):
         self.position = position
 
 
-class LogFile:
+class OpenLogFile:
     """An open file, read-only. Use it as a context manager. Every failure raises StoreError."""
 
     def __init__(self, location: Location) -> None:
@@ -117,7 +118,7 @@ class LogFile:
         view[: len(data)] = data
         return len(data)
 
-    def __enter__(self) -> LogFile:
+    def __enter__(self) -> OpenLogFile:
         """Return this file."""
         return self
 
@@ -144,7 +145,7 @@ class RangeSource:
     """
 
     def __init__(
-        self, file: LogFile, base: int, size: int, window_bytes: int, room: Callable[[int], memoryview] = _new_room
+        self, file: OpenLogFile, base: int, size: int, window_bytes: int, room: Callable[[int], memoryview] = _new_room
     ) -> None:
         self.base, self.size, self.window_bytes = base, size, window_bytes
         self._file = file
@@ -174,7 +175,7 @@ def message_at(log: Location, file_size: int, phy_offset: int) -> StoredMessage 
     room = base + file_size - phy_offset
     if room < _LENGTH_BYTES:
         return None
-    with LogFile(log / offset_name(base)) as file:
+    with OpenLogFile(log / offset_name(base)) as file:
         head = bytearray(_LENGTH_BYTES)
         file.read_into(memoryview(head), phy_offset - base)
         size = int.from_bytes(head, "big")
@@ -190,7 +191,7 @@ def message_at(log: Location, file_size: int, phy_offset: int) -> StoredMessage 
 class RangedBytes:
     """A file that is read in blocks on demand; the last used blocks are cached."""
 
-    def __init__(self, file: LogFile, size_bytes: int) -> None:
+    def __init__(self, file: OpenLogFile, size_bytes: int) -> None:
         self._file, self._size_bytes = file, size_bytes
         self._block = lru_cache(_BLOCKS_KEPT)(self._read_block)
 
@@ -208,9 +209,6 @@ class RangedBytes:
         return bytes(data)
 
 
-MARK_BYTES = 64  # bytes: the fixed part of a record, with sizes, CRC, offsets and times
-
-
 class OtherLogError(StoreError):
     """The directory holds another log than the one that the query was planned on."""
 
@@ -223,11 +221,11 @@ class LogMark(NamedTuple):
     crc: int
 
     @classmethod
-    def read(cls, file: LogFile, at: int, size: int) -> LogMark:
+    def read(cls, file: OpenLogFile, at: int, size: int) -> LogMark:
         """The mark of the current bytes. Raises StoreError."""
         return cls(at, size, _crc(file, at, size))
 
-    def require(self, file: LogFile) -> None:
+    def require(self, file: OpenLogFile) -> None:
         """Raise OtherLogError if the file has other bytes there, StoreError if it cannot be read."""
         if _crc(file, self.at, self.size) != self.crc:
             raise OtherLogError(
@@ -244,7 +242,7 @@ class LogEnd(NamedTuple):
     mark: LogMark
 
 
-def _crc(file: LogFile, at: int, size: int) -> int:
+def _crc(file: OpenLogFile, at: int, size: int) -> int:
     data = bytearray(size)
     file.read_into(memoryview(data), at)
     return crc32(data)
@@ -279,7 +277,7 @@ def require_retention(error: NotThereError, planned: Location, base: int, end: L
         ) from error
     if end is not None:
         try:
-            with LogFile(log / offset_name(end.base)) as file:
+            with OpenLogFile(log / offset_name(end.base)) as file:
                 end.mark.require(file)
         except NotThereError:
             raise OtherLogError(

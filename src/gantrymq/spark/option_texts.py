@@ -16,6 +16,7 @@ from typing import Any
 
 from gantrymq.config.name_servers import ALLOWED, name_server_addresses
 from gantrymq.errors import ConfigError
+from gantrymq.model.spans import parse_span_ms
 from gantrymq.spark.write.writer_names import has_file_name, is_made_up
 
 Positions = dict[tuple[str, str | None, int], int]
@@ -24,12 +25,12 @@ Positions = dict[tuple[str, str | None, int], int]
 Queues = frozenset[tuple[str, str | None, int]]
 
 LATEST, EARLIEST = -1, -2
-_MOST = (1 << 63) - 1
+_MAX_LONG = (1 << 63) - 1
 
 _TRUTH = {"true": True, "false": False}
-_UNITS_MS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "m": 60_000, "min": 60_000, "minute": 60_000}
-_UNITS_MS |= {"h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000}
-LOG = "#log"
+LOG, START = "#log", "#start"
+"""Keys beside the topics in the offsets of a checkpoint; neither is a valid topic name."""
+
 _SECRETS = ("key", "secret", "passw", "sasl")
 _POSITIONS = '{"topic":{"broker":{"0":23}}}, or {"topic":{"0":23}} where there is one broker'
 _QUEUES = '{"topic":{"broker":[0,1]}}, or {"topic":[0,1]} where there is one broker'
@@ -43,10 +44,10 @@ def unknown(name: str, text: str, allowed: str) -> ConfigError:
 
 def names(name: str, text: str) -> tuple[str, ...]:
     """Names separated by commas."""
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not found:
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:
         raise ConfigError(name, text, "names separated by commas")
-    return found
+    return parts
 
 
 def tags(name: str, text: str) -> str:
@@ -67,10 +68,10 @@ def pattern(name: str, text: str) -> str:
 
 def size_bytes(name: str, text: str) -> int:
     """A number of bytes, or with a unit of 1024: 512k, 64m, 1g."""
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", text.lower())
-    if found is None or not int(found[1]):
+    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", text.lower())
+    if match is None or not int(match[1]):
         raise ConfigError(name, text, "a number of bytes of at least 1, or with its unit, such as 512k, 64m or 1g")
-    return int(found[1]) << 10 * " kmgt".index(found[2] or " ")
+    return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 
 def reset_policy(name: str, text: str) -> str:
@@ -113,15 +114,15 @@ def writer(name: str, text: str) -> str:
 
 def addresses(name: str, text: str) -> str:
     """Name servers in RocketMQ's form: ``host:port``, several joined by semicolons."""
-    found = name_server_addresses(name, text)
-    if not found:
+    servers = name_server_addresses(name, text)
+    if not servers:
         raise ConfigError(name, text, ALLOWED)
-    return ";".join(found)
+    return ";".join(servers)
 
 
 def number(name: str, text: str, what: str = "") -> int:
     """A whole number of at least 0. ``what`` is the unit for the error text."""
-    if not text.strip().isdecimal() or int(text) > _MOST:
+    if not text.strip().isdecimal() or int(text) > _MAX_LONG:
         raise ConfigError(name, text, f"{what}a whole number of at least 0 that Java's long can hold")
     return int(text)
 
@@ -133,11 +134,10 @@ def timestamp_ms(name: str, text: str) -> int:
 
 def duration_ms(name: str, text: str) -> int:
     """A number with a unit: 500ms, 30s, 15m, 2h, 1 day. Returns milliseconds."""
-    found = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)\s*", text.lower())
-    unit = _UNITS_MS.get(found[2]) or _UNITS_MS.get(found[2].removesuffix("s")) if found else None
-    if found is None or unit is None:
+    duration = parse_span_ms(text.strip().lower(), accepts_words=True)
+    if duration is None:
         raise ConfigError(name, text, "a time with its unit, such as 500ms, 30s, 15m, 2h or 1 day")
-    return int(found[1]) * unit
+    return duration
 
 
 def offsets(name: str, text: str) -> str | Positions:
@@ -147,26 +147,28 @@ def offsets(name: str, text: str) -> str | Positions:
         return word
     if not word.startswith("{"):
         raise ConfigError(name, text, f"earliest, latest, or JSON: {_POSITIONS}")
-    return positions(name, text, least=EARLIEST)
+    return positions(name, text, minimum=EARLIEST)
 
 
 def timestamps(name: str, text: str) -> Positions:
     """A timestamp in ms for each queue as JSON."""
-    return positions(name, text, least=0)
+    return positions(name, text, minimum=0)
 
 
-def positions(name: str, text: str, *, least: int) -> Positions:
-    """JSON with a number of at least ``least`` for each queue."""
-    found: Positions = {}
+def positions(name: str, text: str, *, minimum: int) -> Positions:
+    """JSON with a number of at least ``minimum`` for each queue."""
+    parsed: Positions = {}
     for topic, inner in _json_object(name, text, _POSITIONS).items():
-        if topic == LOG:  # in the offsets of a checkpoint: fingerprints, not a queue
+        if topic in (LOG, START):
             continue
         for broker, numbers in _by_broker(name, text, inner):
             for queue_id, number in numbers.items():
-                if not queue_id.isdecimal() or type(number) is not int or not least <= number <= _MOST:
-                    raise ConfigError(name, text, f"{_POSITIONS}, numbers of at least {least} and at most {_MOST}")
-                found[topic, broker, int(queue_id)] = number
-    return found
+                if not queue_id.isdecimal() or type(number) is not int or not minimum <= number <= _MAX_LONG:
+                    raise ConfigError(
+                        name, text, f"{_POSITIONS}, numbers of at least {minimum} and at most {_MAX_LONG}"
+                    )
+                parsed[topic, broker, int(queue_id)] = number
+    return parsed
 
 
 def _by_broker(name: str, text: str, inner: Any) -> list[tuple[str | None, dict[str, Any]]]:
@@ -177,17 +179,17 @@ def _by_broker(name: str, text: str, inner: Any) -> list[tuple[str | None, dict[
     return [(None, inner)]
 
 
-def queues(name: str, text: str) -> Queues:
+def parse_assign(name: str, text: str) -> Queues:
     """Queues as JSON, as ``assign`` of the Kafka connector."""
-    found: set[tuple[str, str | None, int]] = set()
+    assigned: set[tuple[str, str | None, int]] = set()
     for topic, inner in _json_object(name, text, _QUEUES).items():
         for broker, ids in inner.items() if isinstance(inner, dict) else [(None, inner)]:
-            if not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
+            if not isinstance(ids, list) or not all(type(queue_id) is int and queue_id >= 0 for queue_id in ids):
                 raise ConfigError(name, text, _QUEUES)
-            found |= {(topic, broker, one) for one in ids}
-    if not found:
+            assigned |= {(topic, broker, queue_id) for queue_id in ids}
+    if not assigned:
         raise ConfigError(name, text, _QUEUES)
-    return frozenset(found)
+    return frozenset(assigned)
 
 
 def paths(name: str, text: str) -> tuple[str, ...]:
@@ -197,7 +199,7 @@ def paths(name: str, text: str) -> tuple[str, ...]:
             listed = json.loads(text)
         except ValueError:
             listed = None
-        if isinstance(listed, list) and listed and all(isinstance(one, str) and one for one in listed):
+        if isinstance(listed, list) and listed and all(isinstance(path, str) and path for path in listed):
             return tuple(listed)
     if not text.strip():
         raise ConfigError(name, text, "the directory of a store, several separated by commas, or a glob")
@@ -206,12 +208,12 @@ def paths(name: str, text: str) -> tuple[str, ...]:
 
 def _json_object(name: str, text: str, shape: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise ConfigError(name, text, f"JSON: {shape} ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ConfigError(name, text, f"JSON: {shape}")
-    return found
+    return value
 
 
 TlsSettings = tuple[tuple[str, str], ...]
@@ -240,27 +242,27 @@ def tls_settings(given: Mapping[str, str]) -> TlsSettings:
 
     Options without an effect are refused, because a user who names certificates expects them to be used.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for name, text in given.items():
         if not is_tls_option(name):
             continue
         key = _KEYS.get(name.lower())
         if key is None:
-            near = [_KEYS[one] for one in get_close_matches(name.lower(), _KEYS, 3)]
+            near = [_KEYS[near_key] for near_key in get_close_matches(name.lower(), _KEYS, 3)]
             raise unknown(name, text, f"no such option; there is {', '.join(near or _READ)}")
-        if key in found:
+        if key in settings:
             raise ConfigError(name, text, f"given twice, also as {key}")
-        found[key] = text.strip()
+        settings[key] = text.strip()
         _READ[key](name, text)
-    _check_together(found)
-    return tuple(sorted(found.items()))
+    _check_together(settings)
+    return tuple(sorted(settings.items()))
 
 
-def _check_together(found: Mapping[str, str]) -> None:
-    others = [key for key in found if key != ENABLE]
-    if others and found.get(ENABLE, "false").lower() != "true":
+def _check_together(settings: Mapping[str, str]) -> None:
+    others = [key for key in settings if key != ENABLE]
+    if others and settings.get(ENABLE, "false").lower() != "true":
         raise ConfigError(others[0], "…", f"only with {ENABLE}=true (or useTLS=true)")
-    if TRUSTED in found and found.get(AUTH_SERVER, "false").lower() != "true":
-        raise ConfigError(TRUSTED, found[TRUSTED], f"only with {AUTH_SERVER}=true: without it no server is checked")
-    if "tls.client.keyPath" in found and "tls.client.certPath" not in found:
-        raise ConfigError("tls.client.keyPath", found["tls.client.keyPath"], "only with tls.client.certPath")
+    if TRUSTED in settings and settings.get(AUTH_SERVER, "false").lower() != "true":
+        raise ConfigError(TRUSTED, settings[TRUSTED], f"only with {AUTH_SERVER}=true: without it no server is checked")
+    if "tls.client.keyPath" in settings and "tls.client.certPath" not in settings:
+        raise ConfigError("tls.client.keyPath", settings["tls.client.keyPath"], "only with tls.client.certPath")

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from enum import Flag, auto
 from typing import Any
 
 from gantrymq.errors import ConfigError
@@ -14,6 +15,75 @@ from gantrymq.spark import option_texts as texts
 from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions, Queues, TlsSettings, is_tls_option, tls_settings
 
 _LOGGER = logging.getLogger(__name__)
+# Options of Kafka's connector whose names are not similar to the ones here.
+KAFKAS = {
+    "kafka.bootstrap.servers": ["nameserver"],
+    "kafka.sasl.jaas.config": ["accessKey", "secretKey"],
+    "includeheaders": ["includeProperties"],
+}
+_ONE_OF = ("subscribe", "subscribe_pattern", "assign")
+
+
+class Scope(Flag):
+    """The reads in which an option has an effect. In others it is reported as ignored."""
+
+    ANY = 0
+    STREAM = auto()
+    CLUSTER = auto()
+    PATH = auto()
+
+
+# Option, field, the parser of its text, and its scope: without the scope an option would be ignored in silence.
+_TABLE: tuple[tuple[str, str, Callable[[str, str], Any], Scope], ...] = (
+    ("path", "path", texts.paths, Scope.ANY),
+    ("paths", "path", texts.paths, Scope.ANY),  # from load([…, …])
+    ("nameserver", "nameserver", texts.addresses, Scope.ANY),
+    ("subscribe", "subscribe", texts.names, Scope.ANY),
+    ("topic", "subscribe", texts.names, Scope.ANY),
+    ("subscribePattern", "subscribe_pattern", texts.pattern, Scope.ANY),
+    ("assign", "assign", texts.parse_assign, Scope.ANY),
+    ("startingOffsets", "starting_offsets", texts.offsets, Scope.ANY),
+    ("endingOffsets", "ending_offsets", texts.offsets, Scope.ANY),
+    ("startingTimestamp", "starting_timestamp_ms", texts.timestamp_ms, Scope.ANY),
+    ("endingTimestamp", "ending_timestamp_ms", texts.timestamp_ms, Scope.ANY),
+    ("startingOffsetsByTimestamp", "starting_offsets_by_timestamp", texts.timestamps, Scope.ANY),
+    ("endingOffsetsByTimestamp", "ending_offsets_by_timestamp", texts.timestamps, Scope.ANY),
+    (
+        "startingOffsetsByTimestampStrategy",
+        "starting_offsets_by_timestamp_strategy",
+        lambda _, text: text.lower(),
+        Scope.ANY,
+    ),
+    ("minPartitions", "min_partitions", texts.count, Scope.ANY),
+    ("maxRecordsPerPartition", "max_records_per_partition", texts.count, Scope.ANY),
+    ("maxOffsetsPerTrigger", "max_offsets_per_trigger", texts.count, Scope.STREAM),
+    ("maxBytesPerTrigger", "max_bytes_per_trigger", texts.size_bytes, Scope.STREAM),
+    ("minOffsetsPerTrigger", "min_offsets_per_trigger", texts.count, Scope.STREAM),
+    ("maxTriggerDelay", "max_trigger_delay_ms", texts.duration_ms, Scope.STREAM),
+    ("failOnDataLoss", "fail_on_data_loss", texts.truth, Scope.ANY),
+    ("onQueueReset", "on_queue_reset", texts.reset_policy, Scope.STREAM),
+    ("retiredBrokers", "retired_brokers", texts.names, Scope.STREAM | Scope.PATH),
+    ("store.storePathCommitLog", "store_path_commit_log", texts.names, Scope.PATH),
+    ("tags", "tags", texts.tags, Scope.ANY),
+    ("keys", "keys", texts.names, Scope.ANY),
+    ("messageIndexEnable", "message_index_enable", texts.truth, Scope.PATH),
+    ("columns", "columns", texts.names, Scope.ANY),
+    ("includeProperties", "include_properties", texts.truth, Scope.ANY),
+    ("decompress", "decompress", texts.truth, Scope.ANY),
+    ("maxDecompressedBodySize", "max_decompressed_body_size", texts.count, Scope.ANY),
+    ("verifyCRC", "verify_crc", texts.truth, Scope.ANY),
+    ("namespace", "namespace", texts.plain, Scope.ANY),
+    ("accessKey", "access_key", texts.plain, Scope.CLUSTER),
+    ("secretKey", "secret_key", texts.plain, Scope.CLUSTER),
+    ("brokerName", "broker_name", texts.names, Scope.ANY),
+    ("filterPushdown", "filter_pushdown", texts.truth, Scope.ANY),
+    ("pending", "pending", texts.truth, Scope.ANY),
+)
+_OF: dict[Scope, tuple[str, ...]] = {
+    scope: tuple(dict.fromkeys(field for _, field, _, only in _TABLE if scope in only)) for scope in Scope
+}
+_NAMES = [option for option, _, _, _ in _TABLE if option != "paths"]
+_OPTIONS = {option.lower(): (option, field, read) for option, field, read, _ in _TABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +164,11 @@ class ReadOptions:
         _check_together(values, given)
         if streaming is not None:
             _check_kind(values, given, streaming=streaming)
-            idle = _OF_CLUSTERS if "path" in given else _OF_PATHS
+            idle = _OF[Scope.CLUSTER if "path" in given else Scope.PATH]
             report_idle(given, idle, "it is for a nameserver" if "path" in given else "it is for a path")
             if not given.keys() & {"starting_timestamp_ms", "starting_offsets_by_timestamp"}:
                 report_idle(given, ("starting_offsets_by_timestamp_strategy",), "no starting timestamp is given")
         return cls(**values, tls=tls_settings(options))
-
-
-# Options of Kafka's connector whose names are not similar to the ones here.
-KAFKAS = {
-    "kafka.bootstrap.servers": ["nameserver"],
-    "kafka.sasl.jaas.config": ["accessKey", "secretKey"],
-    "includeheaders": ["includeProperties"],
-}
 
 
 def _option(name: str, text: str) -> tuple[str, str, Callable[[str, str], Any]]:
@@ -131,9 +193,6 @@ def _check_origin(given: dict[str, tuple[str, str]]) -> None:
         raise ConfigError(*given["broker_name"], "only with path: a cluster knows the names of its brokers")
 
 
-_ONE_OF = ("subscribe", "subscribe_pattern", "assign")
-
-
 def _check_together(values: dict[str, Any], given: dict[str, tuple[str, str]]) -> None:
     chosen = [given[field] for field in _ONE_OF if field in given]
     if len(chosen) > 1:
@@ -145,17 +204,9 @@ def _check_together(values: dict[str, Any], given: dict[str, tuple[str, str]]) -
     strategy = values.get("starting_offsets_by_timestamp_strategy", "error")
     if strategy not in ("error", "latest"):
         raise ConfigError(*given["starting_offsets_by_timestamp_strategy"], "error or latest")
-    least, most = values.get("min_offsets_per_trigger", 0), values.get("max_offsets_per_trigger")
-    if most is not None and least > most:
-        raise ConfigError(*given["min_offsets_per_trigger"], f"at most maxOffsetsPerTrigger, which is {most}")
-
-
-_OF_STREAMS = (
-    *("max_offsets_per_trigger", "max_bytes_per_trigger", "min_offsets_per_trigger", "max_trigger_delay_ms"),
-    *("on_queue_reset", "retired_brokers"),
-)
-_OF_CLUSTERS = ("access_key", "secret_key")
-_OF_PATHS = ("message_index_enable", "retired_brokers", "store_path_commit_log")
+    minimum, maximum = values.get("min_offsets_per_trigger", 0), values.get("max_offsets_per_trigger")
+    if maximum is not None and minimum > maximum:
+        raise ConfigError(*given["min_offsets_per_trigger"], f"at most maxOffsetsPerTrigger, which is {maximum}")
 
 
 def report_idle(given: Mapping[str, tuple[str, str]], fields: Collection[str], reason: str) -> None:
@@ -180,54 +231,14 @@ def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, st
         if "min_offsets_per_trigger" not in given:
             report_idle(given, ("max_trigger_delay_ms",), "a stream waits only for minOffsetsPerTrigger")
         return
-    report_idle(given, _OF_STREAMS, "a batch is read as a whole")
+    report_idle(given, _OF[Scope.STREAM], "a batch is read as a whole")
+    first_ms, last_ms = values.get("starting_timestamp_ms"), values.get("ending_timestamp_ms")
+    if first_ms is not None and last_ms is not None and first_ms >= last_ms:
+        raise ConfigError(*given["starting_timestamp_ms"], f"before endingTimestamp, which is {last_ms}")
     for field, word, number in (("starting_offsets", "latest", LATEST), ("ending_offsets", "earliest", EARLIEST)):
         value = values.get(field)
         if value == word or (isinstance(value, dict) and number in value.values()):
             raise ConfigError(*given[field], f"not {word} ({number}) in a batch, which would be empty")
 
 
-# Option, field, and the parser of its text.
-_TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
-    ("path", "path", texts.paths),
-    ("paths", "path", texts.paths),  # from load([…, …])
-    ("nameserver", "nameserver", texts.addresses),
-    ("subscribe", "subscribe", texts.names),
-    ("topic", "subscribe", texts.names),
-    ("subscribePattern", "subscribe_pattern", texts.pattern),
-    ("assign", "assign", texts.queues),
-    ("startingOffsets", "starting_offsets", texts.offsets),
-    ("endingOffsets", "ending_offsets", texts.offsets),
-    ("startingTimestamp", "starting_timestamp_ms", texts.timestamp_ms),
-    ("endingTimestamp", "ending_timestamp_ms", texts.timestamp_ms),
-    ("startingOffsetsByTimestamp", "starting_offsets_by_timestamp", texts.timestamps),
-    ("endingOffsetsByTimestamp", "ending_offsets_by_timestamp", texts.timestamps),
-    ("startingOffsetsByTimestampStrategy", "starting_offsets_by_timestamp_strategy", lambda _, text: text.lower()),
-    ("minPartitions", "min_partitions", texts.count),
-    ("maxRecordsPerPartition", "max_records_per_partition", texts.count),
-    ("maxOffsetsPerTrigger", "max_offsets_per_trigger", texts.count),
-    ("maxBytesPerTrigger", "max_bytes_per_trigger", texts.size_bytes),
-    ("minOffsetsPerTrigger", "min_offsets_per_trigger", texts.count),
-    ("maxTriggerDelay", "max_trigger_delay_ms", texts.duration_ms),
-    ("failOnDataLoss", "fail_on_data_loss", texts.truth),
-    ("onQueueReset", "on_queue_reset", texts.reset_policy),
-    ("retiredBrokers", "retired_brokers", texts.names),
-    ("store.storePathCommitLog", "store_path_commit_log", texts.names),
-    ("tags", "tags", texts.tags),
-    ("keys", "keys", texts.names),
-    ("messageIndexEnable", "message_index_enable", texts.truth),
-    ("columns", "columns", texts.names),
-    ("includeProperties", "include_properties", texts.truth),
-    ("decompress", "decompress", texts.truth),
-    ("maxDecompressedBodySize", "max_decompressed_body_size", texts.count),
-    ("verifyCRC", "verify_crc", texts.truth),
-    ("namespace", "namespace", texts.plain),
-    ("accessKey", "access_key", texts.plain),
-    ("secretKey", "secret_key", texts.plain),
-    ("brokerName", "broker_name", texts.names),
-    ("filterPushdown", "filter_pushdown", texts.truth),
-    ("pending", "pending", texts.truth),
-)
-_NAMES = [option for option, _, _ in _TABLE if option != "paths"]
-_OPTIONS = {option.lower(): (option, field, read) for option, field, read in _TABLE}
-assert {field for _, field, _ in _TABLE} | {"tls"} == {spec.name for spec in fields(ReadOptions)}
+assert {field for _, field, _, _ in _TABLE} | {"tls"} == {spec.name for spec in fields(ReadOptions)}

@@ -42,22 +42,22 @@ class PendingRows:
     @classmethod
     def of(cls, messages: Iterable[PendingMessage]) -> PendingRows:
         """The records of these messages."""
-        from gantrymq.tools.pending.waiting import Kind
+        from gantrymq.tools.pending.waiting import PendingKind
 
-        kind_numbers = {kind: number for number, kind in enumerate(Kind)}
+        kind_numbers = {kind: number for number, kind in enumerate(PendingKind)}
         topic_numbers: dict[str, int] = {}
         offsets, due, small = array("q"), array("q"), array("i")
-        for one in messages:
-            offsets.append(one.phy_offset)
-            due.append(one.due_ms)
-            topic = topic_numbers.setdefault(one.topic, len(topic_numbers))
-            small.extend((kind_numbers[one.kind], topic, one.queue_id))
+        for message in messages:
+            offsets.append(message.phy_offset)
+            due.append(message.due_ms)
+            topic = topic_numbers.setdefault(message.topic, len(topic_numbers))
+            small.extend((kind_numbers[message.kind], topic, message.queue_id))
         numbers = np.array(small, np.int32).reshape(-1, 3)
-        found, first, counts = np.unique(np.array(offsets, np.int64), return_index=True, return_counts=True)
+        phy_offsets, first, counts = np.unique(np.array(offsets, np.int64), return_index=True, return_counts=True)
         kinds, topics, queue_ids = numbers[first].T
         return cls(
-            found, kinds, topics, queue_ids, np.array(due, np.int64)[first], counts.astype(np.int32),
-            tuple(Kind), tuple(topic_numbers),
+            phy_offsets, kinds, topics, queue_ids, np.array(due, np.int64)[first], counts.astype(np.int32),
+            tuple(PendingKind), tuple(topic_numbers),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -83,14 +83,14 @@ class PendingRows:
         from gantrymq.kernels import codes
         from gantrymq.tools.arrow import numbers_array, texts_array, timestamps_array
 
-        def taken(values: NDArray[Any], batch: LogBatch) -> NDArray[Any]:
+        def values_of(values: NDArray[Any], batch: LogBatch) -> NDArray[Any]:
             return values[np.searchsorted(self.phy_offsets, batch.row(codes.PHY_OFFSET))]
 
         kinds, topics = texts_array(self.kind_names), texts_array(self.topic_names)
         return {
-            "pending_kind": lambda batch, kind: kinds.take(numbers_array(taken(self.kinds, batch))),
-            "pending_topic": lambda batch, kind: topics.take(numbers_array(taken(self.topics, batch))),
-            "pending_queue_id": lambda batch, kind: numbers_array(taken(self.queue_ids, batch)),
-            "pending_due": lambda batch, kind: timestamps_array(taken(self.due_ms, batch), kind),
-            "pending_count": lambda batch, kind: numbers_array(taken(self.counts, batch)),
+            "pending_kind": lambda batch, kind: kinds.take(numbers_array(values_of(self.kinds, batch))),
+            "pending_topic": lambda batch, kind: topics.take(numbers_array(values_of(self.topics, batch))),
+            "pending_queue_id": lambda batch, kind: numbers_array(values_of(self.queue_ids, batch)),
+            "pending_due": lambda batch, kind: timestamps_array(values_of(self.due_ms, batch), kind),
+            "pending_count": lambda batch, kind: numbers_array(values_of(self.counts, batch)),
         }

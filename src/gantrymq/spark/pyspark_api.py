@@ -61,13 +61,13 @@ if TYPE_CHECKING:
     )
 else:
 
-    def _found(name: str) -> type:
+    def _attribute(name: str) -> type:
         for module in ("pyspark.sql.datasource", "pyspark.sql.streaming.datasource"):
             with suppress(ImportError, AttributeError):
                 return getattr(import_module(module), name)
         return type(name, (), {"__doc__": f"Not in PySpark {pyspark.__version__}."})
 
-    globals().update((name, _found(name)) for name in __all__ if name[0].isupper())
+    globals().update((name, _attribute(name)) for name in __all__ if name[0].isupper())
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

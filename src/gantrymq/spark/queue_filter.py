@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.format.names import is_topic_storable
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import assign_queues
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.java import decode_utf8
 from gantrymq.spark.runs import ENDLESS, Bounds, QueueBounds
-from gantrymq.spark.selection import QueueKey, Selection
-from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.spark.selection import Selection
 from gantrymq.tools.arrow import texts_array
+from gantrymq.tools.queue_key import QueueKey
 
 _EVERYTHING = Bounds(-(1 << 63), ENDLESS, 0)
 _NOTHING = Bounds(0, 0, 0)
@@ -36,8 +37,8 @@ class QueueFilter:
         self._table = new_table()
         self._low, self._high, self._begin, self._end, self._last = np.array([_NOTHING], np.int64).T
         given = (bounds or {}).values()
-        self._are_whole = all(one.high == ENDLESS for one in given)
-        self._last_begin = max((one.begin for one in given), default=0)
+        self._are_whole = all(bounds.high == ENDLESS for bounds in given)
+        self._last_begin = max((bounds.begin for bounds in given), default=0)
         self.keys: list[tuple[str | None, int]] = []
         """By queue number: (topic, queue id). The topic is None if the queue is not selected."""
         self.without_queue: list[tuple[str, int]] = []
@@ -95,10 +96,10 @@ class QueueFilter:
 
     def _bounds_of(self, topic: str, queue_id: int) -> Bounds:
         if self._bounds is not None:
-            found = self._bounds.get((topic, queue_id))
-            if found is None and self._takes(topic, queue_id):
+            bounds = self._bounds.get((topic, queue_id))
+            if bounds is None and self._takes(topic, queue_id):
                 self.without_queue.append((topic, queue_id))
-            return found or _NOTHING
+            return bounds or _NOTHING
         return _EVERYTHING if self._takes(topic, queue_id) else _NOTHING
 
     def _takes(self, topic: str, queue_id: int) -> bool:

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.spark.locations import Location
 from gantrymq.spark.log_file import LogEnd, LogMark
 from gantrymq.spark.pending_rows import PendingRows
 from gantrymq.spark.selection import RowFilter, Selection
+from gantrymq.tools.locations import Location
 
 K = TypeVar("K")
+# A task costs Spark about 75 ms, in which a core pulls about 40,000 small messages.
+LARGEST_RUN_ROWS = 500_000
+SMALLEST_RUN_ROWS = 20_000
 
 
 def usable_cores() -> int:
@@ -106,11 +109,6 @@ class LogRun:
     pending: PendingRows | None = None
 
 
-# A task costs Spark about 75 ms, in which a core pulls about 40,000 small messages.
-LARGEST_RUN_ROWS = 500_000
-SMALLEST_RUN_ROWS = 20_000
-
-
 class QueueSlice(NamedTuple):
     """The messages of a queue from offset ``low`` to before ``high``; ``shown`` is the topic as rows show it."""
 
@@ -137,19 +135,19 @@ def plan_pulls(
     A small queue does not get a partition of its own, because a task costs Spark more than a few thousand messages. A
     large queue becomes several partitions, which executors read in parallel.
     """
-    wanted = [one for one in sorted(slices, key=_order) if one.low < one.high]
-    total = sum(one.high - one.low for one in wanted)
+    wanted = [slice_ for slice_ in sorted(slices, key=_order) if slice_.low < slice_.high]
+    total = sum(slice_.high - slice_.low for slice_ in wanted)
     cores = usable_cores()
     count = max(min_partitions, -(-total // LARGEST_RUN_ROWS), min(cores, -(-total // SMALLEST_RUN_ROWS)), 1)
     if max_records is not None:
         count = max(count, -(-total // max_records))
     runs: dict[tuple[int, str], list[QueueSlice]] = {}
     begin = 0
-    for one in wanted:
-        for part, low, high in _parts(begin, begin + one.high - one.low, total, count):
-            run = runs.setdefault((part, one.queue.broker_name), [])
-            run.append(one._replace(low=one.low + low - begin, high=one.low + high - begin))
-        begin += one.high - one.low
+    for slice_ in wanted:
+        for part, low, high in _parts(begin, begin + slice_.high - slice_.low, total, count):
+            run = runs.setdefault((part, slice_.queue.broker_name), [])
+            run.append(slice_._replace(low=slice_.low + low - begin, high=slice_.low + high - begin))
+        begin += slice_.high - slice_.low
     return [PullRun(broker, tuple(run), rows) for (_, broker), run in runs.items()]
 
 
@@ -162,5 +160,5 @@ def _parts(begin: int, end: int, total: int, count: int) -> Iterator[tuple[int, 
         begin = stop
 
 
-def _order(one: QueueSlice) -> tuple[str, str, int, int]:
-    return one.queue.broker_name, one.queue.topic, one.queue.queue_id, one.low
+def _order(slice_: QueueSlice) -> tuple[str, str, int, int]:
+    return slice_.queue.broker_name, slice_.queue.topic, slice_.queue.queue_id, slice_.low

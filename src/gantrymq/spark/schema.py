@@ -25,6 +25,10 @@ from pyspark.sql.types import (
 
 from gantrymq.errors import ConfigError
 
+ALL = "all"
+DEFAULT = ("topic", "queue_id", "queue_offset", "body", "tags", "store_timestamp")
+_PROPERTIES = "properties"
+
 
 class Column(NamedTuple):
     """The name and type of a column, and whether it can be null."""
@@ -63,9 +67,6 @@ PENDING_COLUMNS = (
     Column("pending_due", TimestampType(), True),
     Column("pending_count", IntegerType()),
 )
-ALL = "all"
-DEFAULT = ("topic", "queue_id", "queue_offset", "body", "tags", "store_timestamp")
-_PROPERTIES = "properties"
 _PENDING = frozenset(column.name for column in PENDING_COLUMNS)
 _BY_NAME = {column.name: column for column in (*COLUMNS, *PENDING_COLUMNS)}
 

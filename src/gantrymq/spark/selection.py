@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,24 +21,17 @@ from gantrymq.kernels import codes
 from gantrymq.model.message import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from gantrymq.spark.option_texts import Queues
 from gantrymq.spark.options import ReadOptions
+from gantrymq.tools.queue_key import QueueKey
 
 _LOGGER = logging.getLogger(__name__)
 _WAITING = "|".join(
     (*map(re.escape, (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)), f"{re.escape(REVIVE_TOPIC_PREFIX)}.*")
 )
 _PREFIXES = ("%RETRY%", "%DLQ%")
-
-
-class QueueKey(NamedTuple):
-    """A queue of a broker. ``topic`` is the topic without the namespace."""
-
-    broker: str
-    topic: str
-    queue_id: int
-
-    def __str__(self) -> str:
-        """The text for messages."""
-        return f"topic {self.topic}, broker {self.broker}, queue {self.queue_id}"
+_ROWS = {
+    "phy_offset": codes.PHY_OFFSET,
+    "store_timestamp_ms": codes.STORE_TIMESTAMP,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +84,16 @@ class Selection:
         shown = self.topics if self.topics is not None else {topic for topic, _, _ in self.queues or ()}
         return {with_namespace(topic, self.namespace) for topic in shown}
 
-    def require_assigned(self, found: Collection[QueueKey]) -> None:
-        """Raise ConfigError if an assigned queue is not in ``found``."""
+    def require_assigned(self, keys: Collection[QueueKey]) -> None:
+        """Raise ConfigError if an assigned queue is not in ``keys``."""
         for topic, broker, queue_id in sorted(self.queues or (), key=str):
-            if not any(key[1:] == (topic, queue_id) and broker in (None, key.broker) for key in found):
+            if not any(key[1:] == (topic, queue_id) and broker in (None, key.broker) for key in keys):
                 where = f" of broker {broker}" if broker else ""
                 raise ConfigError("assign", f"{topic}: {queue_id}", f"a queue that is there{where}")
 
-    def report_missing(self, found: Collection[QueueKey]) -> None:
-        """Log the subscribed topics without a queue in ``found``."""
-        there = {key.topic for key in found}
+    def report_missing(self, keys: Collection[QueueKey]) -> None:
+        """Log the subscribed topics without a queue in ``keys``."""
+        there = {key.topic for key in keys}
         for topic in sorted((self.topics or frozenset()) - there):
             _LOGGER.warning("topic %s is not there; it is read as soon as it is", topic)
 
@@ -109,20 +102,14 @@ def with_namespace(topic: str, namespace: str | None) -> str:
     """The topic with its namespace, as brokers know it (NamespaceUtil.wrapNamespace)."""
     if not namespace:
         return topic
-    prefix = next((one for one in _PREFIXES if topic.startswith(one)), "")
+    prefix = next((known_prefix for known_prefix in _PREFIXES if topic.startswith(known_prefix)), "")
     return f"{prefix}{namespace}%{topic.removeprefix(prefix)}"
 
 
 def _without_namespace(topic: str, namespace: str) -> str | None:
-    prefix = next((one for one in _PREFIXES if topic.startswith(one)), "")
+    prefix = next((known_prefix for known_prefix in _PREFIXES if topic.startswith(known_prefix)), "")
     rest = topic.removeprefix(prefix)
     return prefix + rest.removeprefix(f"{namespace}%") if rest.startswith(f"{namespace}%") else None
-
-
-_ROWS = {
-    "phy_offset": codes.PHY_OFFSET,
-    "store_timestamp_ms": codes.STORE_TIMESTAMP,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +130,9 @@ class RowFilter:
 
     def bounds(self, name: str) -> tuple[int | None, int | None]:
         """The least and the greatest value of a number that satisfy all conditions."""
-        least = [low for one, low, _ in self.ranges if one == name and low is not None]
-        most = [high for one, _, high in self.ranges if one == name and high is not None]
-        return max(least, default=None), min(most, default=None)
+        lows = [low for column, low, _ in self.ranges if column == name and low is not None]
+        highs = [high for column, _, high in self.ranges if column == name and high is not None]
+        return max(lows, default=None), min(highs, default=None)
 
     def __and__(self, other: RowFilter) -> RowFilter:
         """The conjunction of two filters."""
@@ -168,7 +155,7 @@ class RowFilter:
 
 def tag_filter(expression: str | None, keys: tuple[str, ...] | None) -> RowFilter:
     """The filter of the options ``tags`` ("A || B", or * for all) and ``keys``."""
-    tags = frozenset(one.strip() for one in (expression or "").split("||") if one.strip())
+    tags = frozenset(tag.strip() for tag in (expression or "").split("||") if tag.strip())
     by_tag = (tags,) if tags and "*" not in tags else ()
     return RowFilter(tags=by_tag, keys=(frozenset(keys),) if keys else ())
 
@@ -187,8 +174,8 @@ def _has_tag(batch: Any, tags: frozenset[str]) -> NDArray[np.bool_]:
 
     from gantrymq.tools.arrow import tags_column, texts_array, truths_of
 
-    found = pc.is_in(tags_column(batch), value_set=texts_array(sorted(tags)))
-    return truths_of(found)
+    matches = pc.is_in(tags_column(batch), value_set=texts_array(sorted(tags)))
+    return truths_of(matches)
 
 
 def _has_key(batch: Any, keys: frozenset[str]) -> NDArray[np.bool_]:
@@ -197,8 +184,8 @@ def _has_key(batch: Any, keys: frozenset[str]) -> NDArray[np.bool_]:
     from gantrymq.tools.arrow import keys_column, texts_array, truths_of
 
     lists = keys_column(batch)
-    found = pc.is_in(lists.values, value_set=texts_array(sorted(keys)))
+    matches = pc.is_in(lists.values, value_set=texts_array(sorted(keys)))
     offsets = np.frombuffer(lists.offsets.buffers()[1], np.int32, len(lists) + 1)
     wanted = np.zeros(batch.count, np.bool_)
-    wanted[np.searchsorted(offsets, np.flatnonzero(truths_of(found)), side="right") - 1] = True
+    wanted[np.searchsorted(offsets, np.flatnonzero(truths_of(matches)), side="right") - 1] = True
     return wanted

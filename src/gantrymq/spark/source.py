@@ -90,7 +90,7 @@ def _checked_write(given: Mapping[str, str], schema: StructType, *, overwrite: b
 def _require_origin(options: ReadOptions) -> None:
     """Raise NotAStoreError if a path holds no store, ConfigError if certificates cannot be loaded."""
     if options.path:
-        from gantrymq.spark.locations import find_stores
+        from gantrymq.tools.locations import find_stores
 
         find_stores(options.path, options.broker_name, options.store_path_commit_log)
     elif options.tls:

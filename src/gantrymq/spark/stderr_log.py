@@ -13,14 +13,14 @@ from gantrymq.errors import GantrymqError
 @contextmanager
 def stderr_into(log: Path) -> Iterator[None]:
     """Write the standard error of processes that the ``with`` block starts to ``log``."""
-    kept = os.dup(2)
+    saved_stderr = os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
 
 
 def not_started(reason: str) -> GantrymqError:

@@ -28,6 +28,7 @@ from gantrymq.model.java import INT_MAX, LONG_MAX
 from gantrymq.model.message_queue import MAX_QUEUES
 
 _ALL_PERMISSIONS = 15
+_LOGGER = logging.getLogger(__name__)
 
 
 class Problem(NamedTuple):
@@ -87,9 +88,9 @@ def _fields(named_by: str = "", **checks: Check) -> Check:
         if not isinstance(value, dict):
             yield Problem(path, f"is {_shown(value)}, not an object")
             return
-        for key, one in checks.items():
+        for key, check_value in checks.items():
             if value.get(key) is not None:
-                yield from one(value[key], (*path, key))
+                yield from check_value(value[key], (*path, key))
         if named_by and path and value.get(named_by) not in (None, path[-1]):
             yield Problem((*path, named_by), f"is {_shown(value[named_by])}, not the key {_shown(path[-1])}")
 
@@ -103,10 +104,10 @@ def _table(of: Check, key: Check | None = None) -> Check:
         if not isinstance(value, dict):
             yield Problem(path, f"is {_shown(value)}, not an object")
             return
-        for name, one in value.items():
+        for name, item in value.items():
             if key is not None:
                 yield from (Problem((*path, name), f"has a key that {bad.text}") for bad in key(name, ()))
-            yield from of(one, (*path, name))
+            yield from of(item, (*path, name))
 
     return check
 
@@ -209,10 +210,7 @@ def table_problems(name: str, value: dict[str, Any]) -> Iterator[Problem]:
 
 def wrong_shape(name: str, value: dict[str, Any]) -> Problem | None:
     """Return the problem of the first table that is not an object, so that nothing in it can be used, or None."""
-    return next((one for one in table_problems(name, value) if len(one.path) == 1), None)
-
-
-_LOGGER = logging.getLogger(__name__)
+    return next((problem for problem in table_problems(name, value) if len(problem.path) == 1), None)
 
 
 def parse_config(raw: bytes) -> dict[str, Any]:
@@ -262,14 +260,16 @@ class ConfigFile:
         An unusable file is logged as a warning and does not stop a start: these files are written by a broker.
         """
         try:
-            found = self.read(lambda value: require_tables(self.path.name, value))
+            loaded = self.read(lambda value: require_tables(self.path.name, value))
         except UnusableFileError as error:
             _LOGGER.warning("%s cannot be used (%s): the store continues without it", self.path, error.reason)
             return {}
         if self.refused:
-            instead = "its .bak is used" if found is not None else "there is no .bak, so the store continues without it"
+            instead = (
+                "its .bak is used" if loaded is not None else "there is no .bak, so the store continues without it"
+            )
             _LOGGER.warning("%s cannot be used (%s): %s", self.path, self.refused, instead)
-        return found or {}
+        return loaded or {}
 
     def read(self, use: Callable[[dict[str, Any]], Value], *, keeps_edits: bool = False) -> Value | None:
         """Return ``use(object)``, or, if that raises ValueError or GantrymqError, ``use`` of the backup's object.

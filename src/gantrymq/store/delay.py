@@ -13,11 +13,10 @@ Source: ScheduleMessageService.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.format.names import DELAY_OFFSET
+from gantrymq.format.names import DELAY_OFFSET, is_topic_storable
 from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.format.queue_ext import is_address
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
@@ -25,17 +24,14 @@ from gantrymq.model.message import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     SCHEDULE_TOPIC,
-    Message,
     StoredMessage,
     message_for_queue,
 )
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.config_files import ConfigFile, table_problems
-from gantrymq.store.log.commit_log import CommitLog
-from gantrymq.store.meter import NO_METER, StoreMeter
-from gantrymq.store.put_result import PutMessageResult
+from gantrymq.store.delivery import Delivery
+from gantrymq.store.opening import StoreParts
 from gantrymq.store.queue.consume_queue import ConsumeQueue
-from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
 
 _ENTRIES_A_STEP = 256
 _REFUSED_FOR_GOOD = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
@@ -45,35 +41,18 @@ _LOGGER = logging.getLogger(__name__)
 class ScheduleMessageService:
     """Delivers messages that are due.
 
-    ``put(message)`` stores one in its real topic; failures are retried, refusals are not.
-
-    ``is_durable(offset)`` says whether the log is on the disk up to there. ``is_deleted(topic, offset)`` says whether a
-    topic was deleted after the message at an offset was put for it: a delivery would create the topic's queues again.
+    A message whose topic was deleted since is not delivered: it would create the topic's queues again.
     """
 
     name = "ScheduleMessageService"
     interval_ms = 100
 
-    def __init__(
-        self,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        config: MessageStoreConfig,
-        put: Callable[[Message], PutMessageResult],
-        is_durable: Callable[[int], bool],
-        is_deleted: Callable[[str, int], bool],
-        file: ConfigFile,
-        meter: StoreMeter = NO_METER,
-    ) -> None:
-        self._log = log
-        self._queues = queues
+    def __init__(self, parts: StoreParts, config: MessageStoreConfig, delivery: Delivery) -> None:
+        self._log, self._queues, self._deleted = parts.log, parts.queues, parts.deleted
         self._delay_levels_ms = config.delay_levels_ms
         self.config = config
-        self._put = put
-        self._is_durable = is_durable
-        self._is_deleted = is_deleted
-        self._file = file
-        self._meter = meter
+        self._put, self._is_durable, self._meter = delivery.put, delivery.is_durable, delivery.meter
+        self._file = ConfigFile(parts.fs, parts.paths.config / DELAY_OFFSET)
         self._saved_ms = 0
         self.offsets = self._load()
         self._dirty = False
@@ -82,11 +61,11 @@ class ScheduleMessageService:
 
     def _load(self) -> dict[int, int]:
         """Return the saved offset of each level, limited to the range of its queue (correctDelayOffset)."""
-        kept = self._file.load()
-        self._version: dict[str, Any] | None = kept.get("dataVersion")
-        for problem in table_problems(DELAY_OFFSET, kept):
+        saved = self._file.load()
+        self._version: dict[str, Any] | None = saved.get("dataVersion")
+        for problem in table_problems(DELAY_OFFSET, saved):
             _LOGGER.warning("%s: %s; it is corrected or ignored", self._file.path, problem)
-        table = kept.get("offsetTable", {})
+        table = saved.get("offsetTable", {})
         offsets: dict[int, int] = {}
         for text, offset in table.items() if isinstance(table, dict) else ():
             level = _number(text)
@@ -140,12 +119,13 @@ class ScheduleMessageService:
         queue_id = _number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""))
         if not is_topic_storable(topic) or queue_id < 0:
             return True
-        if self._is_deleted(topic, message.phy_offset):
-            text = "the delayed message at offset %d is not delivered, because its topic %s was deleted"
-            _LOGGER.info(text, message.phy_offset, topic)
-            return True
         due = message_for_queue(message, topic, queue_id, message.properties)
-        result = self._put(due)
+        with self._deleted.guard:
+            if self._deleted.is_deleted(topic, message.phy_offset, message.body):
+                text = "the delayed message at offset %d is not delivered, because its topic %s was deleted"
+                _LOGGER.info(text, message.phy_offset, topic)
+                return True
+            result = self._put(due)
         if result.status in _REFUSED_FOR_GOOD:
             text = "the delayed message at offset %d is not delivered to %s, and stays where it is: %s"
             _LOGGER.warning(text, message.phy_offset, topic, result.status.value)

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import AmbiguousGeometryError, ConfigError, NotAStoreError
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_header, entry_at, file_size
-from gantrymq.format.names import CONFIG, LOCK, SALVAGE_MARK, is_index_name
+from gantrymq.format.names import LOCK, SALVAGE_MARK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, File, FileSystem
 from gantrymq.fs.reads import data_end
+from gantrymq.store.entries import Use, names_for
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.queue.queue_listing import queue_directories
 
@@ -34,9 +35,6 @@ _SAMPLED_FIRST = 64  # for the configured pair: each entry costs one or two page
 _PROVED_SHARE = 0.5
 _CLEARLY_MORE = 12  # entries
 _SAMPLED_QUEUE_FILES = 16
-_BESIDE_NO_STORE = {LOCK, "lost+found"}
-# What an operator, a mounted disk or a name server may have created before the store.
-_BESIDE_NEW_STORE = {*_BESIDE_NO_STORE, CONFIG, "namesrv", "broker.conf"}
 MIN_LOG_FILE_BYTES = 1024  # the minimum of mappedFileSizeCommitLog
 LOG_SIZE_KEY, QUEUE_SIZE_KEY = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
 
@@ -52,11 +50,12 @@ def require_store(fs: FileSystem, paths: StorePaths, *, creates: bool = False) -
     if fs.exists(root / SALVAGE_MARK):
         raise NotAStoreError(root, UNFINISHED_SALVAGE)
     present = {entry.name for entry in fs.scan(root)}
-    if LOCK in present and present <= _BESIDE_NO_STORE:
+    if LOCK in present and present <= set(names_for(Use.MADE_FIRST)):
         return  # its writer was killed while it created the store
-    if creates and present <= _BESIDE_NEW_STORE:
+    if creates and present <= set(names_for(Use.MAY_PRECEDE)):
         return
-    if not any(fs.exists(path) for path in (*paths.commit_logs, paths.consume_queue, paths.checkpoint, paths.abort)):
+    proofs = (*paths.commit_logs, *(root / name for name in names_for(Use.PROOF)))
+    if not any(map(fs.exists, proofs)):
         raise NotAStoreError(root, "is not a RocketMQ store: it has no commitlog, consumequeue or checkpoint")
 
 
@@ -114,8 +113,8 @@ def _some_queue_file_sizes(fs: FileSystem, directory: Path) -> list[int]:
     """Return the sizes of some files, so that one damaged file does not decide alone."""
     sizes: list[int] = []
     for topic, queue_id in queue_directories(fs, directory):
-        found = [file.size_bytes for file in offset_files(fs, [directory / topic / str(queue_id)])]
-        sizes += [size for size in found if size and size % UNIT_SIZE == 0]
+        file_sizes = [file.size_bytes for file in offset_files(fs, [directory / topic / str(queue_id)])]
+        sizes += [size for size in file_sizes if size and size % UNIT_SIZE == 0]
         if len(sizes) >= _SAMPLED_QUEUE_FILES:
             break
     return sizes
@@ -134,17 +133,17 @@ def find_index_geometry(
     """
     pairs: list[tuple[int, int]] | None = None
     entries = [
-        one for one in fs.scan(paths.index) if is_index_name(one.name) and one.size_bytes and not one.is_directory
+        file for file in fs.scan(paths.index) if is_index_name(file.name) and file.size_bytes and not file.is_directory
     ]
     if all(key in given for key in INDEX_KEYS):
         usual = file_size(config.max_hash_slot_num, config.max_index_num)
         if not entries or any(entry.size_bytes == usual for entry in entries):
             return config
     for entry in entries:
-        found = _pairs_of(fs, paths.index / entry.name, pairs, config, given)
-        if not found:
+        proved_pairs = _pairs_of(fs, paths.index / entry.name, pairs, config, given)
+        if not proved_pairs:
             continue
-        pairs = found
+        pairs = proved_pairs
         if len(pairs) == 1:
             break
     if not pairs:
@@ -161,10 +160,10 @@ def _require_no_other_pair(
     """Raise ConfigError if a geometry is given, no file has it, and a file proves another one."""
     keys = [key for key in INDEX_KEYS if key in given]
     for entry in entries if keys else ():
-        found = _pairs_of(fs, paths.index / entry.name, None, config, ())
-        if len(found) == 1:
+        proved_pairs = _pairs_of(fs, paths.index / entry.name, None, config, ())
+        if len(proved_pairs) == 1:
             values = dict(zip(INDEX_KEYS, (config.max_hash_slot_num, config.max_index_num), strict=True))
-            proved = " and ".join(f"{key}={value}" for key, value in zip(INDEX_KEYS, found[0], strict=True))
+            proved = " and ".join(f"{key}={value}" for key, value in zip(INDEX_KEYS, proved_pairs[0], strict=True))
             raise ConfigError(keys[0], values[keys[0]], f"the index files have {proved} ({paths.index / entry.name})")
 
 
@@ -196,11 +195,11 @@ def _pairs_of(
         file.fetch(0, data_end(file, 0, len(array)))
         sample = _sample(array, _SAMPLED_ENTRIES)
         explained = {pair: _count_explained(array, pair, sample) for pair in pairs}
-        most = max(explained.values(), default=0)
+        max_count = max(explained.values(), default=0)
         return [
             pair
             for pair, count in explained.items()
-            if count >= most - _CLEARLY_MORE and (count > sample.size * _PROVED_SHARE or count == sample.size)
+            if count >= max_count - _CLEARLY_MORE and (count > sample.size * _PROVED_SHARE or count == sample.size)
         ]
     finally:
         file.close()
@@ -246,10 +245,10 @@ def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int
     return (words[at].astype(np.int64) << 32) | low
 
 
-def _sample(array: Bytes, most: int) -> NDArray[np.int64]:
-    """Return up to ``most`` distinct entry numbers, rising and spread over the file."""
+def _sample(array: Bytes, max_samples: int) -> NDArray[np.int64]:
+    """Return up to ``max_samples`` distinct entry numbers, rising and spread over the file."""
     count = decode_header(array[:HEADER_SIZE].data).index_count
-    numbers = np.linspace(1, count - 1, min(max(count - 1, 0), most)).astype(np.int64)
+    numbers = np.linspace(1, count - 1, min(max(count - 1, 0), max_samples)).astype(np.int64)
     return numbers[np.diff(numbers, prepend=0) > 0]  # np.unique imports numpy.ma, which takes 14 ms
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.index import has_index_key
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
 from gantrymq.format.queue_ext import MAX_ADDRESS
 from gantrymq.model.message import StoredMessage, parse_message_id, tag_code
@@ -24,6 +26,8 @@ from gantrymq.store.queue.consume_queues import ConsumeQueues
 
 MAX_PULL_BYTES = 128 << 20
 _ENTRIES_A_READ = 512
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -195,9 +199,9 @@ class MessageLookup:
             units = queue.entries(begin + read, min(wanted, most_units) - read)[:_ENTRIES_A_READ]
             if not len(units):
                 break
-            found = units["tags_code"]
-            matches += int(np.count_nonzero(np.isin(found, codes)))
-            matches += sum(queue.may_be(int(one), tags_codes) for one in found[found <= MAX_ADDRESS])
+            unit_codes = units["tags_code"]
+            matches += int(np.count_nonzero(np.isin(unit_codes, codes)))
+            matches += sum(queue.may_be(int(code), tags_codes) for code in unit_codes[unit_codes <= MAX_ADDRESS])
             read += len(units)
         return matches if read in (0, wanted) else matches * wanted // read
 
@@ -219,14 +223,34 @@ class MessageLookup:
         return index.query(topic, key, limit, begin_ms, end_ms) if index is not None else []
 
     def query(
-        self, topic: str, key: str, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = EVERYTHING_MS,
+        max_num: int | None = None,
+        *,
+        exact: bool = True,
     ) -> list[StoredMessage]:
-        """Return the messages under a key, newest first.
+        """Return the messages with a key, newest first; without ``exact`` also those that only share its hash."""
 
-        Like RocketMQ, it keeps messages that only share the key's hash.
-        """
-        offsets = self.query_offsets(topic, key, begin_ms, end_ms, max_num)
-        return [message for message in map(self.log.read, offsets) if message is not None]
+        def find(max_count: int | None) -> list[int]:
+            return self.query_offsets(topic, key, begin_ms, end_ms, max_count)
+
+        def read(offset: int) -> StoredMessage | None:
+            message = self.log.read(offset)
+            has_key = message is not None and has_index_key(message.topic, message.properties, topic, key)
+            return message if has_key else None
+
+        if not exact:
+            return [message for message in map(self.log.read, find(max_num)) if message is not None]
+        return take_exact(find, read, self.config.max_msgs_num_batch if max_num is None else max(max_num, 0))
+
+    @property
+    def newest_indexed(self) -> tuple[int, int]:
+        """The store time (ms) and physical offset of the newest record in the index; 0 and 0 without one."""
+        index = self._index()
+        return index.newest if index is not None else (0, 0)
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Return the first queue offset whose message was stored at ``timestamp_ms`` or later, or max_offset.
@@ -246,6 +270,20 @@ class MessageLookup:
             else:
                 high = middle
         return low
+
+
+def take_exact(find: Callable[[int], list[int]], read: Callable[[int], T | None], max_count: int) -> list[T]:
+    """Return the first ``max_count`` values that ``read`` has for the offsets of ``find``, which takes a limit.
+
+    Offsets without a value, such as those of another key with the same hash, do not count.
+    """
+    limit = max_count
+    while True:
+        offsets = find(limit)
+        values = [value for value in map(read, offsets) if value is not None]
+        if len(values) >= max_count or len(offsets) < limit:
+            return values[:max_count]
+        limit *= 4
 
 
 class ReadingStore:
@@ -301,13 +339,21 @@ class ReadingStore:
         return self.lookup.by_id(msg_id)
 
     def query(
-        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = EVERYTHING_MS,
+        max_num: int | None = None,
+        exact: bool = True,
     ) -> list[StoredMessage]:
-        """Return the messages under a key that were stored between ``begin_ms`` and ``end_ms``, newest first.
+        """Return the messages with a key that were stored between ``begin_ms`` and ``end_ms``, newest first.
 
-        At most ``max_num`` are returned (None: maxMsgsNumBatch).
+        At most ``max_num`` are returned (None: maxMsgsNumBatch). Without ``exact`` messages of any topic and key with
+        the same hash are returned too, as RocketMQ's broker answers.
         """
-        return self.lookup.query(topic, key, begin_ms, end_ms, max_num)
+        return self.lookup.query(topic, key, begin_ms, end_ms, max_num, exact=exact)
 
     def query_offsets(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None

@@ -156,10 +156,10 @@ class OffsetFile(NamedTuple):
 
 def offset_files(fs: FileSystem, directories: Iterable[Path]) -> list[OffsetFile]:
     """Return the files in ``directories`` whose name is an offset, sorted by offset. Other entries are ignored."""
-    found = []
+    files = []
     for directory in directories:
         for entry in fs.scan(directory):
             offset = None if entry.is_directory or entry.is_special else parse_offset_name(entry.name)
             if offset is not None:
-                found.append(OffsetFile(directory / entry.name, offset, entry.size_bytes))
-    return sorted(found, key=lambda file: (file.offset, file.path))
+                files.append(OffsetFile(directory / entry.name, offset, entry.size_bytes))
+    return sorted(files, key=lambda file: (file.offset, file.path))

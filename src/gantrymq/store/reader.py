@@ -11,7 +11,7 @@ A reader shows the store as recovery would leave it: the recovery runs over a pr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -27,16 +27,17 @@ from gantrymq.errors import (
     WrongFileSizeError,
 )
 from gantrymq.format.checkpoint import Checkpoint
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
+from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.fs.reads import LostPages
 from gantrymq.model.message import StoredMessage
+from gantrymq.store.contents import contents_note, require_honoured_contents
 from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.lookup import MessageLookup, ReadingStore
-from gantrymq.store.opening import StoreParts, load_parts, misfiled_in
+from gantrymq.store.opening import LoadedStore, StoreParts, load_parts, misfiled_in
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.consume_queues import ConsumeQueues
@@ -53,8 +54,19 @@ from gantrymq.store.recovery.reader_views import (
     read_queues,
 )
 from gantrymq.store.recovery.recovered_index import RecoveredIndex
-from gantrymq.store.recovery.recovery import Progress, Recovery, RecoveryReport
+from gantrymq.store.recovery.recovery import Progress, ReaderView, Recovery, RecoveryReport
 from gantrymq.store.recovery.swap_journal import ReadySwap
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """How a store is read; :meth:`StoreReader.open` describes the fields."""
+
+    config: MessageStoreConfig
+    given: Collection[str]
+    trusts_writer: bool
+    skips_lost: bool
+    reads_queue: Callable[[ConsumeQueue], bool] | None
 
 
 class StoreReader(ReadingStore):
@@ -62,54 +74,40 @@ class StoreReader(ReadingStore):
 
     notes: list[StoreError]  # findings to report that do not keep a writer from opening the store
 
-    def __init__(
-        self,
-        path: Path,
-        config: MessageStoreConfig,
-        given: Collection[str],
-        clock: Clock,
-        progress: Progress | None,
-        *,
-        trusts_writer: bool,
-        skips_lost: bool,
-        reads_queue: Callable[[ConsumeQueue], bool] | None,
-    ) -> None:
-        self._paths = paths = StorePaths.of(path, config)
+    def __init__(self, path: Path, options: ReaderOptions, *, clock: Clock, progress: Progress | None) -> None:
+        self._options, self._clock, self._progress = options, clock, progress
+        self._paths = paths = StorePaths.of(path, options.config)
         require_store(OverlayFileSystem(), paths)
-        self._lost = LostPages((paths.root, *paths.commit_logs)) if skips_lost else None
-        self._reads_queue = reads_queue
+        self._lost = LostPages((paths.root, *paths.commit_logs)) if options.skips_lost else None
         try:
-            self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
+            self._look()
         except FileNotFoundError:  # a writer's retention removed a file between the listing and the open
-            self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
+            self._look()
         if lost_files := self._lost_queue_files():
-            self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer, lost_files=lost_files)
-        parts = self._parts
-        is_whole = not self._shows_queues_alone
+            self._look(lost_files)
+        parts, config = self._parts, self._loaded.config
         self._index = RecoveredIndex(
-            self._fs, paths, parts, given, self.recovery, keeps_files=not is_whole, lost=self._lost_records()
+            self._loaded,
+            options.given,
+            self.recovery,
+            keeps_files=self._shows_queues_alone,
+            lost=self._lost_records(),
         )
-        self.lookup = MessageLookup(parts.log, parts.queues, self._index.get, parts.config)
+        self.lookup = MessageLookup(parts.log, parts.queues, self._index.get, config)
 
-    def _look(
-        self,
-        paths: StorePaths,
-        config: MessageStoreConfig,
-        given: Collection[str],
-        clock: Clock,
-        progress: Progress | None,
-        *,
-        trusts_writer: bool,
-        lost_files: Collection[Path] = (),
-    ) -> None:
+    def _look(self, lost_files: Collection[Path] = ()) -> None:
         """Load the parts and recover a private view of them. ``lost_files`` are queue files with unreadable parts."""
+        paths, options, clock = self._paths, self._options, self._clock
+        config, given = options.config, options.given
         self._fs = OverlayFileSystem(self._lost)
-        is_written = trusts_writer and lock_holder(paths.lock) is not None
+        is_written = options.trusts_writer and lock_holder(paths.lock) is not None
         ready = ReadySwap(self._fs, paths)
         if ready.is_set and lock_holder(paths.lock) is None:  # otherwise a rebuild is running
             ready.finish()
         sizes = find_file_sizes(self._fs, paths, config, given)
         self._problems, self.notes = log_state(self._fs, paths, sizes, clock.now_ms())
+        if (note := contents_note(self._fs, paths)) is not None:
+            self.notes.append(note)
         self._shows_queues_alone = not fill_view(self._fs, paths, sizes, self._problems)
         if config.enable_consume_queue_ext:
             damaged_ext = damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext)
@@ -122,40 +120,34 @@ class StoreReader(ReadingStore):
             damaged, queues_from = cut_damaged_queues(self._fs, paths, queue_size, lost_files)
             self._problems += damaged
         try:
-            self._parts: StoreParts = load_parts(self._fs, paths, config, given, clock.now_ms())
+            self._loaded: LoadedStore = load_parts(self._fs, paths, config, given, clock.now_ms())
         except (MissingFileError, WrongFileSizeError):  # raised for a queue: missing log files are filled in already
             damaged, queues_from = cut_damaged_queues(self._fs, paths, queue_size)
             self._problems += damaged
-            self._parts = load_parts(self._fs, paths, config, given, clock.now_ms())
+            self._loaded = load_parts(self._fs, paths, config, given, clock.now_ms())
         if not self._shows_queues_alone and (begin := self._without_misfiled_queues()) is not None:
             queues_from = begin if queues_from is None else min(begin, queues_from)
             self._parts.close()
-            self._parts = load_parts(self._fs, paths, config, given, clock.now_ms())
-        parts = self._parts
+            self._loaded = load_parts(self._fs, paths, config, given, clock.now_ms())
+        parts, config, last_exit_ok = self._loaded
         end_short_files(parts.log, self._problems)
         dispatcher = QueueDispatcher(
-            parts.queues, parts.config.delay_levels_ms, parts.checkpoint, deleted_ends=lambda: parts.deleted.ends
+            parts.queues, config.delay_levels_ms, parts.checkpoint, deleted_ends=lambda: parts.deleted.ends
         )
-        recovery = Recovery(
-            parts.log,
-            parts.queues,
-            parts.checkpoint,
-            dispatcher,
-            None,
-            parts.config,
-            clock,
-            parts.last_exit_ok,
-            [],
-            parts.deleted.ends,
-            progress,
-            trusts_writer=trusts_writer and (is_written or parts.last_exit_ok),
+        view = ReaderView(
+            trusts_writer=options.trusts_writer and (is_written or last_exit_ok),
             keeps_queues=self._shows_queues_alone,
             queues_from=queues_from,
             lost=self._lost_records(),
         )
+        recovery = Recovery(self._loaded, clock=clock, queue_dispatcher=dispatcher, progress=self._progress, view=view)
         self.recovery: RecoveryReport = recovery.run()
-        if self._lost is not None and self._reads_queue is not None and not lost_files:
-            read_queues(filter(self._reads_queue, parts.queues))
+        if self._lost is not None and options.reads_queue is not None and not lost_files:
+            read_queues(filter(options.reads_queue, parts.queues))
+
+    @property
+    def _parts(self) -> StoreParts:
+        return self._loaded.parts
 
     def _lost_records(self) -> LostRecords | None:
         return LostRecords(self._parts.log, self._lost) if self._lost is not None else None
@@ -179,7 +171,7 @@ class StoreReader(ReadingStore):
 
         Returns the physical offset from which the log must be read again, or None if nothing was removed.
         """
-        errors, begin = cut_misfiled_queues(self._fs, misfiled_in(self._fs, self._parts))
+        errors, begin = cut_misfiled_queues(self._fs, misfiled_in(self._parts))
         self._problems += errors
         return begin if errors else None
 
@@ -211,21 +203,13 @@ class StoreReader(ReadingStore):
 
         Raises NotAStoreError, WrongFileSizeError, StorePermissionError, and DiskError without ``skips_lost``.
         """
-        return cls(
-            Path(path),
-            config or MessageStoreConfig(),
-            given,
-            clock or SystemClock(),
-            progress,
-            trusts_writer=trusts_writer,
-            skips_lost=skips_lost,
-            reads_queue=reads_queue,
-        )
+        options = ReaderOptions(config or MessageStoreConfig(), given, trusts_writer, skips_lost, reads_queue)
+        return cls(Path(path), options, clock=clock or SystemClock(), progress=progress)
 
     @property
     def config(self) -> MessageStoreConfig:
         """The settings, with the file sizes that the files have."""
-        return self._parts.config
+        return self._index.config
 
     @property
     def paths(self) -> StorePaths:
@@ -238,13 +222,13 @@ class StoreReader(ReadingStore):
         return self._fs
 
     def is_deleted(self, topic: str, phy_offset: int) -> bool:
-        """Whether a topic was deleted after the message at an offset was put to be delivered to it later."""
-        return phy_offset < self._parts.deleted.delayed_ends.get(topic, 0)
+        """Whether a topic was deleted after the record at an offset was put to be delivered to it later."""
+        return self._parts.deleted.is_deleted(topic, phy_offset, b"")
 
     @property
     def last_exit_ok(self) -> bool:
         """Whether the last writer closed the store. False also while a writer has it open."""
-        return self._parts.last_exit_ok
+        return self._loaded.last_exit_ok
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -266,11 +250,12 @@ class StoreReader(ReadingStore):
 
         Raises AmbiguousGeometryError, WrongFileSizeError, and every error with which `store recover` refuses the store.
         """
+        require_honoured_contents(self._fs, self._paths, self.config)
         for problem in self.problems:
             is_lost_ext = problem.path.is_relative_to(self._paths.consume_queue_ext) and type(problem) is StoreError
             if isinstance(problem, MissingLogEndError):  # recovery reports what it cuts there
                 continue
-            if is_lost_ext and not self._parts.last_exit_ok:  # after a crash they may be missing
+            if is_lost_ext and not self._loaded.last_exit_ok:  # after a crash they may be missing
                 continue
             is_of_log = isinstance(problem, MissingLogError) or (
                 isinstance(problem, MissingFileError) and problem.path.parent in self._paths.commit_logs
@@ -293,7 +278,7 @@ class StoreReader(ReadingStore):
         low = queue.min_offset if begin is None else max(begin, queue.min_offset)
         high = queue.max_offset if end is None else min(end, queue.max_offset)
         for offset, entry in self.lookup.iterate(queue, low, high):
-            if entry.size_bytes != BLANK_UNIT_SIZE:
+            if not entry.is_filler:
                 yield offset, entry, self.log.read(entry.phy_offset, entry.size_bytes)
 
     def messages(self, topic: str | None = None) -> Iterator[StoredMessage]:

@@ -47,7 +47,12 @@ class ReputMessageService:
         self._scanner = LogScanner(log, reput_from_offset, reput_from_offset, self._scan)
         self.reput_from_offset = reput_from_offset
         self._in_queues = reput_from_offset
-        self._found = 0  # number of records since the last rest
+        self._new_records = 0  # number of records since the last rest
+
+    @property
+    def behind_bytes(self) -> int:
+        """The number of bytes of the log that are not dispatched yet."""
+        return max(self._end_offset() - self.reput_from_offset, 0)
 
     @property
     def queues_end_offset(self) -> int:
@@ -59,8 +64,8 @@ class ReputMessageService:
 
         A step costs as much as fifty records, and competes with putting threads for the GIL.
         """
-        found, self._found = self._found, 0
-        return min(max(_REST_A_RECORD_MS * found, _MIN_REST_MS), _MAX_REST_MS)
+        new_records, self._new_records = self._new_records, 0
+        return min(max(_REST_A_RECORD_MS * new_records, _MIN_REST_MS), _MAX_REST_MS)
 
     def step(self, now_ms: int) -> bool:
         """Dispatch one batch. Returns True if more records wait."""
@@ -105,7 +110,7 @@ class ReputMessageService:
             if self._index is not None:
                 self._index.dispatch(batch, self._now_ms)
             self.reput_from_offset = batch.end_offset
-            self._found += batch.count
+            self._new_records += batch.count
             return True
         if scanner.stop is StopReason.BLANK:
             self.reput_from_offset = self._log.roll_next_file(scanner.offset)

@@ -9,7 +9,6 @@ Thread rule: one runner.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -47,7 +46,7 @@ class StoreWatch:
         self._known: dict[Path, Identity | None] = {path: fs.identity(path) for path in directories}
         self._lock_path, self._lock = lock_path, lock
         self._log, self._index = log, index
-        self._turns = itertools.count()
+        self._log_round, self._index_round = _Round(), _Round()
         self._has_reported = False
 
     def step(self, now_ms: int) -> bool:
@@ -66,25 +65,35 @@ class StoreWatch:
 
     def _look(self) -> None:
         for path, known in self._known.items():
-            found = self._fs.identity(path)
+            identity = self._fs.identity(path)
             if known is None:
-                self._known[path] = found
-            elif found is None or found[:2] != known[:2]:
-                raise NotInPlaceError(path, "was removed" if found is None else "was replaced")
-        found = self._fs.identity(self._lock_path)
-        if found is None or found[:2] != self._lock.identity()[:2]:
-            text = "was removed" if found is None else "was replaced"
+                self._known[path] = identity
+            elif identity is None or identity[:2] != known[:2]:
+                raise NotInPlaceError(path, "was removed" if identity is None else "was replaced")
+        identity = self._fs.identity(self._lock_path)
+        if identity is None or identity[:2] != self._lock.identity()[:2]:
+            text = "was removed" if identity is None else "was replaced"
             raise NotInPlaceError(self._lock_path, f"{text}, so that a second broker could open the store,")
-        turn, index = next(self._turns), self._index()
-        for file in _due(self._log.queue.files, turn):
+        for file in self._log_round.due(self._log.queue.files):
             self._log.queue.require_in_place(file)
-        for indexed in _due(index.files, turn) if index is not None else ():
-            if index is not None:
+        index = self._index()
+        if index is not None:
+            for indexed in self._index_round.due(index.files):
                 index.require_in_place(indexed)
 
 
-def _due(files: Sequence[Item], turn: int) -> Sequence[Item]:
-    """Return the newest file, and the older files whose turn it is."""
-    begin = turn * _FILES_A_STEP % max(len(files), 1)
-    begin -= begin % _FILES_A_STEP
-    return (*files[begin : begin + _FILES_A_STEP], *files[-1:])
+class _Round:
+    """A walk round a list of files that grows at its end and loses files at its beginning.
+
+    The place of a step is kept, not computed from its number: modulo a list that grows with the number of steps, some
+    files would never be due.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def due(self, files: Sequence[Item]) -> Sequence[Item]:
+        """Return the files of the next step, and the newest file."""
+        begin = self._next if self._next < len(files) else 0
+        self._next = begin + _FILES_A_STEP
+        return (*files[begin : self._next], *files[-1:])

@@ -32,6 +32,49 @@ from gantrymq.model import flags
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 
+_MAX_BYTES = 0x7FFFFFFF  # limit of Arrow's 32-bit offsets and of a JVM's arrays
+_PART_BYTES = 64 << 20  # bytes of decompressed bodies in a part
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+MESSAGE_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("broker", pa.string()),
+        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("queue_offset", pa.int64(), nullable=False),
+        pa.field("body", pa.binary(), nullable=False),
+        pa.field("tags", pa.string()),
+        pa.field("keys", pa.list_(pa.field("element", pa.string())), nullable=False),
+        pa.field("properties", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("msg_id", pa.string(), nullable=False),
+        pa.field("born_timestamp", _TIMESTAMP),
+        pa.field("store_timestamp", _TIMESTAMP),
+        pa.field("born_host", pa.string(), nullable=False),
+        pa.field("store_host", pa.string(), nullable=False),
+        pa.field("flag", pa.int32(), nullable=False),
+        pa.field("sys_flag", pa.int32(), nullable=False),
+        pa.field("reconsume_times", pa.int32(), nullable=False),
+        pa.field("phy_offset", pa.int64(), nullable=False),
+        pa.field("size", pa.int32(), nullable=False),
+        pa.field("body_crc", pa.int32(), nullable=False),
+    ]
+)
+_US_A_MS = 1000
+_MAX_MS = (1 << 63) // _US_A_MS - 1
+_MAX_REPAIRED = 3  # one malformed byte becomes three bytes of U+FFFD
+_MAX_ASCII = 0x7F
+_MESSAGE_ID_TEXT = 56
+_NAMES = {name: read_only(name.encode()) for name in (PROPERTY_TAGS, PROPERTY_KEYS)}
+_NUMBERS = {
+    "queue_id": codes.QUEUE_ID,
+    "queue_offset": codes.QUEUE_OFFSET,
+    "flag": codes.FLAG,
+    "sys_flag": codes.SYS_FLAG,
+    "reconsume_times": codes.RECONSUME_TIMES,
+    "phy_offset": codes.PHY_OFFSET,
+    "size": codes.SIZE,
+    "body_crc": codes.BODY_CRC,
+}
+
 
 class ValueBuffer:
     """A buffer of at least ``size`` elements of ``dtype``.
@@ -121,9 +164,6 @@ class LogBatch:
         return replace(self, columns=columns, count=len(rows), queues=self.queues[rows])
 
 
-_MAX_BYTES = 0x7FFFFFFF  # limit of Arrow's 32-bit offsets and of a JVM's arrays
-_PART_BYTES = 64 << 20  # bytes of decompressed bodies in a part
-
 Refuse = Callable[[CorruptRecordError], None]
 
 
@@ -205,52 +245,6 @@ def _decompressed(batch: LogBatch, row: int, limit: int) -> bytes:
     except ValueError as error:
         reason = f"{error}; decompress=false gives it as it is stored"
         raise CorruptRecordError(batch.path, _offset(batch, row), reason) from error
-
-
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-MESSAGE_SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("broker", pa.string()),
-        pa.field("queue_id", pa.int32(), nullable=False),
-        pa.field("queue_offset", pa.int64(), nullable=False),
-        pa.field("body", pa.binary(), nullable=False),
-        pa.field("tags", pa.string()),
-        pa.field("keys", pa.list_(pa.field("element", pa.string())), nullable=False),
-        pa.field("properties", pa.map_(pa.string(), pa.string()), nullable=False),
-        pa.field("msg_id", pa.string(), nullable=False),
-        pa.field("born_timestamp", _TIMESTAMP),
-        pa.field("store_timestamp", _TIMESTAMP),
-        pa.field("born_host", pa.string(), nullable=False),
-        pa.field("store_host", pa.string(), nullable=False),
-        pa.field("flag", pa.int32(), nullable=False),
-        pa.field("sys_flag", pa.int32(), nullable=False),
-        pa.field("reconsume_times", pa.int32(), nullable=False),
-        pa.field("phy_offset", pa.int64(), nullable=False),
-        pa.field("size", pa.int32(), nullable=False),
-        pa.field("body_crc", pa.int32(), nullable=False),
-    ]
-)
-
-
-_US_A_MS = 1000
-_MAX_MS = (1 << 63) // _US_A_MS - 1
-_MAX_REPAIRED = 3  # one malformed byte becomes three bytes of U+FFFD
-_MAX_ASCII = 0x7F
-_MESSAGE_ID_TEXT = 56
-_NAMES = {name: read_only(name.encode()) for name in (PROPERTY_TAGS, PROPERTY_KEYS)}
-
-_NUMBERS = {
-    "queue_id": codes.QUEUE_ID,
-    "queue_offset": codes.QUEUE_OFFSET,
-    "flag": codes.FLAG,
-    "sys_flag": codes.SYS_FLAG,
-    "reconsume_times": codes.RECONSUME_TIMES,
-    "phy_offset": codes.PHY_OFFSET,
-    "size": codes.SIZE,
-    "body_crc": codes.BODY_CRC,
-}
 
 
 class ArrowBatches:
@@ -364,13 +358,19 @@ def _text(batch: LogBatch, at: Int64s, length: Int64s, valid: pa.Buffer | None =
 def _find(batch: LogBatch, name: str) -> tuple[Int64s, Int64s]:
     """The positions and lengths of a property's values (int64, ``count`` long each); the length is -1 without one."""
     at, length = np.empty(batch.count, np.int64), np.empty(batch.count, np.int64)
-    find_property(batch.buffer, batch.columns, batch.count, _NAMES[name], at, length)
+    name_bytes = _NAMES.setdefault(name, read_only(name.encode()))
+    find_property(batch.buffer, batch.columns, batch.count, name_bytes, at, length)
     return at, length
 
 
 def tags_column(batch: LogBatch) -> pa.Array:
     """The tags of each record (string), null for records without tags."""
-    at, length = _find(batch, PROPERTY_TAGS)
+    return property_column(batch, PROPERTY_TAGS)
+
+
+def property_column(batch: LogBatch, name: str) -> pa.Array:
+    """The value of a property of each record (string), null for records without it."""
+    at, length = _find(batch, name)
     return _text(batch, at, length, validity(length >= 0))
 
 

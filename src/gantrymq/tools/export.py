@@ -5,7 +5,7 @@ UTC day of the store timestamp. Spark, DuckDB, pandas and pyarrow read it as one
 does not need. Rows are in the order of the log. ``_SUCCESS`` is written last.
 
 Every intact record that belongs to a queue is exported, as ``salvage`` would keep it; reading continues after damage.
-Messages that the store had and the export lacks are reported (:mod:`gantrymq.tools.loss.export_account`). The export
+Messages that the store had and the export lacks are reported (:mod:`gantrymq.tools.export_account`). The export
 takes no lock and writes nothing to the store.
 
 The log is read once if it has no faults. If some records turn out to be copies, to belong to an older topic, or to have
@@ -17,7 +17,6 @@ Thread rule: one export is one call; a second thread reads ahead.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -35,10 +34,10 @@ from gantrymq.model.flags import COMPRESSED
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.recovery import Progress
+from gantrymq.tools.audit.queue_runs import QueueName, QueueRun
+from gantrymq.tools.export_account import account_of, choices_of, decide
 from gantrymq.tools.export_files import ExportFormat, ExportParts, ExportReport, open_writer
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export, wanted_queues
-from gantrymq.tools.loss.export_account import account_of, choices_of, misnamed, needed_choices
-from gantrymq.tools.queue_runs import QueueName, QueueRun
 from gantrymq.tools.read.bad_disk import ListedFileSystem, not_listed
 from gantrymq.tools.read.intact_records import FoundRecords
 from gantrymq.tools.record_export import RecordExport
@@ -56,7 +55,7 @@ class _BodyBytes(RecordExport):
 
     count = 0
 
-    def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
+    def take(self, batch: RecordBatch, numbers: Int64s, phy_offsets: Int64s, keep: NDArray[np.bool_]) -> None:
         """Add the sizes of the bodies that ``keep`` selects."""
         lengths, flags = (batch.columns[row, : batch.count] for row in (codes.BODY_LENGTH, codes.SYS_FLAG))
         self.count += int(lengths[keep & (flags & COMPRESSED == 0)].sum())
@@ -79,9 +78,9 @@ def export_here(
     parts = ExportParts(root, kind, report)
     try:
         export = RecordExport(plan, parts, report)
-        found = export.run(plan.files, progress)
+        contents = export.run(plan.files, progress)
         parts.finish()
-        return found, export.runs.by_queue
+        return contents, export.runs.by_queue
     except BaseException:
         parts.abandon()
         raise
@@ -118,15 +117,14 @@ def export_store(
         if kind is not ExportFormat.PARQUET:  # a compressed size is not known in advance
             require_room(fs, Path(target), log_bytes(plan.files), partial(_body_bytes, plan), _NO_ROOM)
         report = ExportReport()
-        found, runs = export(unfinished.path, kind, plan, report, progress)
-        choices = choices_of(fs, plan, runs)
-        needed, true_queues = needed_choices(plan, runs, choices), misnamed(fs, plan, found, choices)
-        if needed or true_queues:
+        contents, runs = export(unfinished.path, kind, plan, report, progress)
+        better, choices = decide(fs, plan, contents, runs)
+        if better is not plan:
             unfinished.clear()
-            report, better = ExportReport(), replace(plan, choices=needed, true_queues=true_queues)
-            found, runs = export(unfinished.path, kind, better, report, progress)
-            choices = choices_of(fs, plan, runs)
-        report.account = account_of(fs, plan, found, choices, report.undecodable_places, true_queues)
+            report = ExportReport()
+            contents, runs = export(unfinished.path, kind, better, report, progress)
+            choices = choices_of(fs, plan, contents, runs)
+        report.account = account_of(fs, better, contents, choices, report.undecodable_places)
         report.account.not_compared += not_listed(listed)
         report.missing_topics = _missing_topics(fs, plan, runs)
         (unfinished.path / SUCCESS).touch()
@@ -173,16 +171,15 @@ def export_stream(
     fs = listed.as_file_system()
     plan = plan_export(fs, paths, config, given, selection or ExportSelection(), decompress=decompress)
     look = RecordExport(plan, None, ExportReport())
-    found = look.run(plan.files)
-    choices = choices_of(fs, plan, look.runs.by_queue)
-    needed, true_queues = needed_choices(plan, look.runs.by_queue, choices), misnamed(fs, plan, found, choices)
+    contents = look.run(plan.files)
+    plan, choices = decide(fs, plan, contents, look.runs.by_queue)
     report = ExportReport()
     target = _Stream(stream, kind, report)
-    export = RecordExport(replace(plan, choices=needed, true_queues=true_queues), target, report)
-    found = export.run(plan.files, progress)
+    export = RecordExport(plan, target, report)
+    contents = export.run(plan.files, progress)
     target.close()
-    choices = choices_of(fs, plan, export.runs.by_queue)
-    report.account = account_of(fs, plan, found, choices, report.undecodable_places, true_queues)
+    choices = choices_of(fs, plan, contents, export.runs.by_queue)
+    report.account = account_of(fs, plan, contents, choices, report.undecodable_places)
     report.account.not_compared += not_listed(listed)
     report.missing_topics = _missing_topics(fs, plan, export.runs.by_queue)
     return report
@@ -191,5 +188,5 @@ def export_stream(
 def _missing_topics(fs: FileSystem, plan: ExportPlan, runs: dict[QueueName, list[QueueRun]]) -> list[str]:
     """The selected topics that are neither in the queues nor in the log."""
     queues = wanted_queues(fs, plan.paths, plan.config, plan.selection)
-    known = {one.topic for one in queues} | {topic for topic, _ in runs}
+    known = {queue.topic for queue in queues} | {topic for topic, _ in runs}
     return sorted((plan.selection.topics or frozenset()) - known)

@@ -26,10 +26,24 @@ from urllib.parse import quote
 import orjson
 
 from gantrymq.errors import DiskFullError
-from gantrymq.tools.loss.loss import LossAccount, LostRange
+from gantrymq.tools.reports import LossAccount, LostRange
 
 if TYPE_CHECKING:  # a report is made without the extra, too
     import pyarrow as pa
+
+_AS_JSON = ("keys", "properties")
+_TIMES = ("born_timestamp", "store_timestamp")
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 and 9999
+_WAITING_BYTES = 256 << 20  # bytes of waiting rows of all topics
+_WORTH_WRITING_BYTES = 32 << 20  # bytes of waiting rows of one topic: a row group
+_LARGEST_FILE_BYTES = 512 << 20
+_LAST_DAY = 2_932_896  # of the year 9999
+_LONGEST_NAME = 255  # bytes: the limit of most file systems
+_HASH_DIGITS = 16
+# The key is not "topic": the files have that column, and pyarrow and pandas refuse a partition key of the same name.
+# Also, a directory name may be cut, and readers turn one that looks like a number into a number.
+_TOPIC_KEY = "topic_dir"
+_UNKNOWN_DAY = "__HIVE_DEFAULT_PARTITION__"
 
 
 class ExportFormat(StrEnum):
@@ -173,9 +187,6 @@ class _Csv:
         """Nothing would be written."""
 
 
-_AS_JSON = ("keys", "properties")
-_TIMES = ("born_timestamp", "store_timestamp")
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 and 9999
 _WRITERS: dict[ExportFormat, type[_Parquet] | type[_JsonLines] | type[_Csv]] = {
     ExportFormat.PARQUET: _Parquet,
     ExportFormat.JSONL: _JsonLines,
@@ -222,17 +233,6 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-_WAITING_BYTES = 256 << 20  # bytes of waiting rows of all topics
-_WORTH_WRITING_BYTES = 32 << 20  # bytes of waiting rows of one topic: a row group
-_LARGEST_FILE_BYTES = 512 << 20
-_LAST_DAY = 2_932_896  # of the year 9999
-_LONGEST_NAME = 255  # bytes: the limit of most file systems
-_HASH_DIGITS = 16
-# The key is not "topic": the files have that column, and pyarrow and pandas refuse a partition key of the same name.
-# Also, a directory name may be cut, and readers turn one that looks like a number into a number.
-_TOPIC_KEY = "topic_dir"
-_UNKNOWN_DAY = "__HIVE_DEFAULT_PARTITION__"
-
 Partition = tuple[str, int]
 
 
@@ -262,7 +262,9 @@ class ExportReport:
     def is_whole(self) -> bool:
         """Whether nothing is missing (exit code 0)."""
         account = self.account
-        return account.is_compared and not (account.ranges or account.messages or self.undecodable)
+        return account.is_compared and not (
+            account.ranges or account.messages or account.quarantined or self.undecodable
+        )
 
 
 class ExportTarget(Protocol):

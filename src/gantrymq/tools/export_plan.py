@@ -28,13 +28,13 @@ from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.queue_runs import QueueChoice, QueueName
+from gantrymq.tools.audit.queue_runs import QueueChoice, QueueName
+from gantrymq.tools.read.filed_queues import FiledQueues, filed
+from gantrymq.tools.read.foreign_log_files import mark_foreign
 from gantrymq.tools.read.index_files import found_sizes
 from gantrymq.tools.read.log_places import placed_files
-from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.read.queue_files import QueueFiles, queue_directories
 from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, claims_at
-from gantrymq.tools.repair.filed_queues import FiledQueues, filed
-from gantrymq.tools.repair.foreign_log_files import mark_foreign
 
 _DAY_MS = 86_400_000
 _EVER_MS = 1 << 63
@@ -64,6 +64,11 @@ class ExportSelection:
         if self.begin_ms is not None and self.end_ms is not None and self.begin_ms >= self.end_ms:
             raise ConfigError("--begin", self.begin_ms, f"before --end, which is {self.end_ms}")
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether every queue is selected."""
+        return self.topics is None and self.queue_id is None
+
     def takes_queue(self, topic: str, queue_id: int) -> bool:
         """Whether messages of this queue can be selected."""
         return (self.topics is None or topic in self.topics) and self.queue_id in (None, queue_id)
@@ -91,7 +96,9 @@ class ExportPlan:
     Records of a topic before its physical offset in ``deleted_ends`` are deleted. ``begins`` has the physical offset of
     a queue's record of offset 0, if that is certain. ``choices`` say which records count in queues with faults.
     ``true_queues`` maps a physical offset to the queue that its record belongs to, if the record names another one.
-    ``filed`` knows the queue files that have the wrong name.
+    ``filed`` knows the queue files that have the wrong name. ``compared_from`` has the queue offset from which a queue
+    is compared with its records; earlier messages were exported before. ``unit_ends`` has the offset after the last
+    unit of each queue on the disk, unless the queues were not read (``reads_queues``).
     """
 
     paths: StorePaths
@@ -108,6 +115,9 @@ class ExportPlan:
     choices: dict[QueueName, QueueChoice] = field(default_factory=dict)
     true_queues: dict[int, QueueName] = field(default_factory=dict)
     filed: FiledQueues | None = None
+    compared_from: Mapping[QueueName, int] = field(default_factory=dict)
+    unit_ends: Mapping[QueueName, int] = field(default_factory=dict)
+    reads_queues: bool = True
 
     def queues_of(self, fs: FileSystem) -> FileSystem:
         """``fs`` with each queue file under its right name."""
@@ -125,9 +135,9 @@ class ExportPlan:
 
     def begin_of(self, name: QueueName) -> int | None:
         """The physical offset before which no record belongs to the queue; None if only the records can tell."""
-        places = [self.begins[name]] if name in self.begins else []
-        places += [self.deleted_ends[name[0]]] if name[0] in self.deleted_ends else []
-        return max(places, default=None)
+        begins = [self.begins[name]] if name in self.begins else []
+        begins += [self.deleted_ends[name[0]]] if name[0] in self.deleted_ends else []
+        return max(begins, default=None)
 
 
 def plan_export(
@@ -138,19 +148,25 @@ def plan_export(
     selection: ExportSelection,
     *,
     decompress: bool,
+    reads_queues: bool = True,
 ) -> ExportPlan:
-    """Find the part of the log that can have selected messages. Raises NotAStoreError, StorePermissionError."""
+    """Find the part of the log that can have selected messages. Raises NotAStoreError, StorePermissionError.
+
+    Without ``reads_queues``, which costs O(queues), only the records tell where a queue begins.
+    """
     require_store(fs, paths)
     config = found_sizes(fs, paths, config, given)
     files, skipped = placed_files(fs, paths, config.mapped_file_size_commit_log)
     files = mark_foreign(fs, paths, config, files)
     end = _live_end(paths, config, given)
-    lookup = RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
+    lookup = RecordLookup.of(fs, files)
     try:
         deleted_ends = DeletedTopics(fs, paths, lookup.topic_and_end, files[0].base if files else 0).ends
         filed_queues = FiledQueues(paths, files)
-        filed_queues.find_misfiled(fs)
-        queues = wanted_queues(filed(fs, filed_queues.filed_as), paths, config, selection)
+        queues = []
+        if reads_queues:
+            filed_queues.find_misfiled(fs)
+            queues = wanted_queues(filed(fs, filed_queues.filed_as), paths, config, selection)
         begins = _begins(lookup, queues)
         low, high = _bounds(lookup, queues, begins, selection)
         wanted = [file for file in files if file.end > low and file.base < min(high, end)]
@@ -170,6 +186,8 @@ def plan_export(
         decompress,
         is_live=end < _ENDLESS,
         filed=filed_queues,
+        unit_ends={(queue.topic, queue.queue_id): queue.end for queue in queues},
+        reads_queues=reads_queues,
     )
 
 
@@ -177,13 +195,12 @@ def wanted_queues(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, selection: ExportSelection
 ) -> list[QueueFiles]:
     """The queues on disk that the selection can take, loaded."""
-    queues = []
-    for topic, queue_id, directory in queue_directories(fs, paths.consume_queue)[0]:
-        if selection.takes_queue(topic, queue_id):
-            files = QueueFiles(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
-            files.load()
-            queues.append(files)
-    return queues
+    size = config.mapped_file_size_consume_queue
+    return [
+        QueueFiles.loaded(fs, directory, topic, queue_id, size)
+        for topic, queue_id, directory in queue_directories(fs, paths.consume_queue)[0]
+        if selection.takes_queue(topic, queue_id)
+    ]
 
 
 def _live_end(paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
@@ -199,7 +216,7 @@ def _live_end(paths: StorePaths, config: MessageStoreConfig, given: Collection[s
 
 def _begins(lookup: RecordLookup, queues: Iterable[QueueFiles]) -> dict[QueueName, int]:
     """The physical offset of the record of offset 0, for each queue whose unit 0 points to it."""
-    units = {(one.topic, one.queue_id): _unit(one, 0) for one in queues}
+    units = {(queue.topic, queue.queue_id): _unit(queue, 0) for queue in queues}
     claims = claims_at(lookup, (unit[0] for unit in units.values() if unit is not None))
     begins = {}
     for name, unit in units.items():
@@ -210,11 +227,9 @@ def _begins(lookup: RecordLookup, queues: Iterable[QueueFiles]) -> dict[QueueNam
 
 
 def _unit(queue: QueueFiles, queue_offset: int) -> tuple[int, int] | None:
-    """The physical offset and the size in a unit; None if there is no unit."""
-    if not queue.first <= queue_offset < queue.end:
-        return None
-    unit = as_units(queue.units(queue_offset, queue_offset + 1))[0]
-    return (int(unit["phy_offset"]), int(unit["size"])) if unit["size"] > 0 else None
+    """The physical offset and the size in a unit; None if it points to no record."""
+    unit = queue.unit(queue_offset)
+    return unit[:2] if unit.is_message else None
 
 
 def _is_of(claim: RecordClaim, name: QueueName, queue_offset: int) -> bool:
@@ -227,8 +242,8 @@ def _bounds(
     """The part [low, high) of the log outside of which there is certainly no selected message."""
     if selection.topics is None or not queues:
         return 0, _ENDLESS
-    low = min((begins.get((one.topic, one.queue_id), 0) for one in queues), default=0)
-    if any(topic not in {one.topic for one in queues} for topic in selection.topics):
+    low = min((begins.get((queue.topic, queue.queue_id), 0) for queue in queues), default=0)
+    if any(topic not in {queue.topic for queue in queues} for topic in selection.topics):
         low = 0
     high = _ENDLESS
     for queue in queues:  # a single queue if offsets are given
@@ -264,10 +279,10 @@ def _files_of_the_time(lookup: RecordLookup, files: list[LogFile], selection: Ex
     times = [
         (claims[file.base].store_timestamp_ms,) * 2 if file.base in claims else (-_EVER_MS, _EVER_MS) for file in files
     ]
-    times += [(least, _EVER_MS) for least, _ in times[-1:]]
-    kept = []
+    times += [(first_ms, _EVER_MS) for first_ms, _ in times[-1:]]
+    numbers = []
     for number in range(len(files)):
-        least, most = zip(*times[max(number - 1, 0) : number + 3], strict=True)
-        if min(least) < end_ms and max(most) >= begin_ms:
-            kept.append(number)
-    return files[kept[0] : kept[-1] + 1] if kept else []
+        first_times, last_times = zip(*times[max(number - 1, 0) : number + 3], strict=True)
+        if min(first_times) < end_ms and max(last_times) >= begin_ms:
+            numbers.append(number)
+    return files[numbers[0] : numbers[-1] + 1] if numbers else []

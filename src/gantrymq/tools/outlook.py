@@ -9,7 +9,7 @@ Thread rule: one thread; a second one reads ahead.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +25,9 @@ from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.recovery.recovery import Progress
+from gantrymq.tools.export_account import account_of, choices_of, decide
 from gantrymq.tools.export_files import ExportReport
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export
-from gantrymq.tools.loss.export_account import account_of, choices_of, misnamed, needed_choices
 from gantrymq.tools.read.bad_disk import ListedFileSystem
 from gantrymq.tools.record_export import RecordExport
 
@@ -36,12 +36,12 @@ from gantrymq.tools.record_export import RecordExport
 class Outlook:
     """What a salvage and a recovery of one store would do.
 
-    ``kept`` counts the whole messages, ``lost`` those that are known to be lost. A salvage needs about
+    ``messages`` counts the whole messages, ``lost`` those that are known to be lost. A salvage needs about
     ``salvage_bytes`` of disk. A recovery would cut ``cut`` messages, of which ``cut_whole`` are whole. Both are None if
     recovery would refuse the store; ``refusal`` then has the reason.
     """
 
-    kept: int
+    messages: int
     lost: int
     cut: int | None
     cut_whole: int | None
@@ -51,7 +51,7 @@ class Outlook:
     def as_json(self) -> dict[str, object]:
         """The object that ``--json`` prints."""
         return {
-            "salvageKeeps": self.kept,
+            "salvageKeeps": self.messages,
             "salvageBytes": self.salvage_bytes,
             "lostMessages": self.lost,
             "recoverCuts": self.cut,
@@ -66,13 +66,13 @@ class _Count(RecordExport):
     def __init__(self, plan: ExportPlan, end: int) -> None:
         super().__init__(plan, None, ExportReport())
         self._end = end
-        self.kept = self.behind = self.record_bytes = 0
+        self.messages = self.behind = self.record_bytes = 0
 
-    def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
+    def take(self, batch: RecordBatch, numbers: Int64s, phy_offsets: Int64s, keep: NDArray[np.bool_]) -> None:
         """Count the records that ``keep`` selects."""
-        self.kept += int(keep.sum())
+        self.messages += int(keep.sum())
         self.record_bytes += int(batch.columns[codes.SIZE, : batch.count][keep].sum())
-        self.behind += int((keep & (places >= self._end)).sum())
+        self.behind += int((keep & (phy_offsets >= self._end)).sum())
 
 
 def look_ahead(
@@ -89,28 +89,27 @@ def look_ahead(
     end, refusal = _recovered_end(path, config, given)
     plan = plan_export(fs, paths, config, given, ExportSelection(), decompress=False)
     count = _Count(plan, end)
-    found = count.run(plan.files, progress)
-    choices = choices_of(fs, plan, count.runs.by_queue)
-    needed, true_queues = needed_choices(plan, count.runs.by_queue, choices), misnamed(fs, plan, found, choices)
-    if needed or true_queues:
-        count = _Count(replace(plan, choices=needed, true_queues=true_queues), end)
-        found = count.run(plan.files, progress)
-        choices = choices_of(fs, plan, count.runs.by_queue)
-    account = account_of(fs, plan, found, choices, {}, true_queues)
+    contents = count.run(plan.files, progress)
+    better, choices = decide(fs, plan, contents, count.runs.by_queue)
+    if better is not plan:
+        count = _Count(better, end)
+        contents = count.run(plan.files, progress)
+        choices = choices_of(fs, plan, contents, count.runs.by_queue)
+    account = account_of(fs, better, contents, choices, {})
     index_bytes = sum(entry.size_bytes for entry in fs.scan(plan.paths.index) if not entry.is_directory)
-    needed_bytes = count.record_bytes + UNIT_SIZE * count.kept + index_bytes
+    needed_bytes = count.record_bytes + UNIT_SIZE * count.messages + index_bytes
     if refusal is not None:
-        return Outlook(count.kept, account.message_count, None, None, refusal, needed_bytes)
-    damaged = sum(one.count for one in account.messages if one.phy_offset >= end)
+        return Outlook(count.messages, account.message_count, None, None, refusal, needed_bytes)
+    damaged = sum(lost.count for lost in account.messages if lost.phy_offset >= end)
     cut = count.behind + damaged
-    return Outlook(count.kept, account.message_count, cut, count.behind, salvage_bytes=needed_bytes)
+    return Outlook(count.messages, account.message_count, cut, count.behind, salvage_bytes=needed_bytes)
 
 
 def _recovered_end(path: Path, config: MessageStoreConfig, given: Collection[str]) -> tuple[int, str | None]:
     """The physical offset at which a recovery would end the log, and the reason if recovery would refuse the store."""
     try:
         with StoreReader.open(path, config, given=given) as reader:
-            refused = [one for one in reader.problems if not isinstance(one, MissingLogEndError)]
+            refused = [problem for problem in reader.problems if not isinstance(problem, MissingLogEndError)]
             return reader.max_phy_offset, str(refused[0]) if refused else None
     except (GantrymqError, OSError) as error:
         return 0, str(error)

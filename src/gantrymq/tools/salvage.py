@@ -10,7 +10,7 @@ the topic was recreated there. JSON files of ``config/`` are copied if a start w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
-from gantrymq.format.names import offset_name, parse_offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.format.names import offset_name
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.reads import read_part
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_files import parse_config, require_tables
 from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, log_file_size
@@ -33,19 +34,18 @@ from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.store.timer.timer_files import TimerCheckpointFile
-from gantrymq.tools.check.small_files_check import read_small
-from gantrymq.tools.loss.loss import LossAccount, LostRange
 from gantrymq.tools.read.bad_disk import ListedFileSystem
+from gantrymq.tools.read.filed_queues import filed
+from gantrymq.tools.read.foreign_log_files import mark_foreign
 from gantrymq.tools.read.index_files import found_sizes
-from gantrymq.tools.read.log_places import placed_files
-from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.read.log_places import missing_front, placed_files
+from gantrymq.tools.read.queue_files import QueueFiles, loaded_queues, queue_directories
+from gantrymq.tools.read.store_source import StoreSource
 from gantrymq.tools.rebuild import Build, RebuildReport, SalvagedLog, build_here, rebuild_store
-from gantrymq.tools.repair.filed_queues import filed
-from gantrymq.tools.repair.foreign_log_files import mark_foreign
-from gantrymq.tools.repair.log_salvage import CopyLog, CopyOrder, copy_here, correct_records, renumber
+from gantrymq.tools.repair.log_salvage import CopyLog, CopyOrder, copy_here, overwrite, renumber
 from gantrymq.tools.repair.queue_ends import queue_ends, set_groups_back
-from gantrymq.tools.repair.refile import Refiling
 from gantrymq.tools.repair.result_directory import SalvageTarget, log_bytes, record_bytes, require_room
+from gantrymq.tools.reports import LossAccount, LostRange
 
 _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KEYS)
 _PAGE_BYTES = 4096
@@ -85,41 +85,32 @@ class SalvageReport:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the result has every message where its record says (exit code 0). A repaired offset is not a loss."""
+        """Whether the result has every message in its queue (exit code 0). A repaired offset is not a loss."""
         account = self.account
         if not account.is_compared:
             return False
-        is_moved = any(one.stated_slot is not None for one in account.repaired)
-        is_lost = account.ranges or account.messages or account.short_queues or is_moved
+        is_lost = account.ranges or account.messages or account.short_queues or account.quarantined
         return not (is_lost or self.skipped_files or self.lost_queues or self.broken_config_files)
 
     @property
     def lost_bytes(self) -> int:
         """The total size of the lost ranges in bytes."""
-        return sum(one.end - one.start for one in self.lost)
+        return sum(gap.end - gap.start for gap in self.lost)
 
 
 class _Salvage:
     """One salvage of ``source`` into ``target``."""
 
     def __init__(
-        self,
-        fs: FileSystem,
-        source: Path,
-        target: Path,
-        config: MessageStoreConfig,
-        given: Collection[str],
-        copy: CopyLog,
-        build: Build,
-        progress: Progress | None,
+        self, source: StoreSource, target: Path, copy: CopyLog, build: Build, progress: Progress | None
     ) -> None:
-        self._source = StorePaths.of(source, config)
-        self._listed = ListedFileSystem(fs, self._source.root, self._source.commit_logs)
+        self._source = StorePaths.of(source.root, source.config)
+        self._listed = ListedFileSystem(source.fs, self._source.root, self._source.commit_logs)
         self._fs = self._listed.as_file_system()
-        self._out = SalvageTarget(fs, target)
+        self._out = SalvageTarget(source.fs, target)
         self._target = StorePaths(self._out.work)
-        self._config = config
-        self._given = given
+        self._config = source.config
+        self._given = source.given
         self._copy = copy
         self._build = build
         self._progress = progress
@@ -131,9 +122,9 @@ class _Salvage:
         sizes = self._sizes(files)
         files = mark_foreign(self._fs, self._source, sizes, files)
         if not self._fs.scan(self._out.work.parent):  # removing leftovers of an interrupted salvage frees room
-            least = partial(record_bytes, self._fs, files)
+            min_bytes = partial(record_bytes, self._fs, files)
             advice = "name a directory on another disk"
-            require_room(self._fs, self._out.work.parent, log_bytes(files), least, advice)
+            require_room(self._fs, self._out.work.parent, log_bytes(files), min_bytes, advice)
         try:
             self._make(files, sizes)
         except BaseException:
@@ -147,6 +138,7 @@ class _Salvage:
         self._copy_log(files, sizes.mapped_file_size_commit_log)
         self._copy_config()
         self._keep_timer_progress()
+        fill = partial(overwrite, self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log)
         rebuilt = rebuild_store(
             self._target.root,
             replace(sizes, store_path_commit_log="", read_only_commit_log_store_paths=""),
@@ -155,7 +147,7 @@ class _Salvage:
             fs=self._fs,
             build=self._build,
             progress=self._progress,
-            salvaged=SalvagedLog(files, self._report.lost, self._misplaced, partial(self._correct, sizes)),
+            salvaged=SalvagedLog(files, self._report.lost, self._misplaced, fill),
         )
         self._note_rebuilt(rebuilt)
         renumber(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, rebuilt.renumbered)
@@ -187,28 +179,17 @@ class _Salvage:
     def _copy_log(self, files: list[LogFile], file_size: int) -> None:
         append_crc = self._config.enabled_append_prop_crc
         order = CopyOrder(files, self._source.commit_log, self._target.commit_log, file_size, append_crc)
-        found, copied = self._copy(self._fs, order, self._progress)
-        if not found.records:
+        contents, copied = self._copy(self._fs, order, self._progress)
+        if not contents.records:
             raise StoreError(self._source.commit_log, "there is no whole record in the commit log")
-        self._misplaced = found.misplaced
+        self._misplaced = contents.misplaced
         report = self._report
         report.records, report.record_bytes, report.corrected = copied.records, copied.record_bytes, copied.corrected
         report.min_phy_offset, report.max_phy_offset = copied.min_phy_offset, copied.max_phy_offset
-        front = self._missing_front(files, file_size)
-        report.account.ranges = sorted([*front, *copied.dropped, *found.lost()], key=lambda one: one.start)
-        report.tail_bytes = sum(one.end - one.start for one in found.tail() if one.reason != StopReason.ZEROS)
-
-    def _correct(self, sizes: MessageStoreConfig, refiling: Refiling) -> None:
-        """Write the right queue into records of the copy, and overwrite records that belong nowhere with filler."""
-        correct_records(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, refiling)
-
-    def _missing_front(self, files: list[LogFile], file_size: int) -> Iterator[LostRange]:
-        """The missing range before the first file, if the name of a skipped file shows that the log had it."""
-        for path in self._report.skipped_files:
-            base = parse_offset_name(path.name)
-            if base is not None and base < files[0].base and base % file_size == 0:
-                yield LostRange(path, base, files[0].base, StopReason.MISSING_FILES)
-                return
+        front = missing_front(files, report.skipped_files, file_size)
+        lost = [*filter(None, [front]), *copied.dropped, *contents.lost()]
+        report.account.ranges = sorted(lost, key=lambda gap: gap.start)
+        report.tail_bytes = sum(gap.end - gap.start for gap in contents.tail() if gap.reason != StopReason.ZEROS)
 
     # Queues and configuration
 
@@ -223,7 +204,7 @@ class _Salvage:
             if entry.is_directory or not entry.name.endswith((".json", ".json.bak")):
                 continue
             try:
-                raw = read_small(self._fs, self._source.config / entry.name, entry.size_bytes)
+                raw = read_part(self._fs, self._source.config / entry.name, 0, entry.size_bytes)
                 require_tables(entry.name, parse_config(raw))
             except (OSError, StoreError, ValueError):
                 self._report.broken_config_files.append(entry.name)
@@ -247,26 +228,22 @@ class _Salvage:
 
     def _keep_queues(self, old: FileSystem, file_size: int) -> None:
         """Copy the last files of queues, in ``old``, of which the log has no record."""
-        found, _ = queue_directories(old, self._source.consume_queue)
-        for topic, queue_id, directory in found:
-            target = self._target.consume_queue / topic / str(queue_id)
-            if self._fs.scan(target):
-                continue
-            files = QueueFiles(old, directory, topic, queue_id, file_size)
-            files.load()
-            if files.end == files.first:
+        for files in loaded_queues(old, self._source.consume_queue, file_size):
+            target = self._target.consume_queue / files.topic / str(files.queue_id)
+            if self._fs.scan(target) or files.end == files.first:
                 continue
             base = (files.end - 1) * UNIT_SIZE // file_size * file_size
             if files.sizes.get(base) == file_size and self._is_sound(files, base // UNIT_SIZE):
-                self._write(target / offset_name(base), files.units(base // UNIT_SIZE, (base + file_size) // UNIT_SIZE))
+                units = files.units(base // UNIT_SIZE, (base + file_size) // UNIT_SIZE)
+                self._write(target / offset_name(base), units.raw)
                 self._report.kept_queues += 1
             else:
-                self._report.lost_queues.append((topic, queue_id))
+                self._report.lost_queues.append((files.topic, files.queue_id))
 
     def _is_sound(self, files: QueueFiles, first: int) -> bool:
         """Whether every unit of the last file points to before the saved log, in rising order."""
-        units = as_units(files.units(first, files.end))
-        offsets = units["phy_offset"].astype(np.int64)[units["size"] != BLANK_UNIT_SIZE]
+        units = files.units(first, files.end)
+        offsets = units.phy_offsets[~units.is_filler]
         is_rising = bool((np.diff(offsets) > 0).all())
         return len(offsets) > 0 and is_rising and offsets[0] >= 0 and int(offsets[-1]) < self._report.min_phy_offset
 
@@ -306,4 +283,4 @@ def salvage_store(
     SalvageTarget(fs, target).require_free()
     config = config or MessageStoreConfig()
     StorePaths.of(source, config).require_outside(target)
-    return _Salvage(fs, source, target, config, given, copy, build, progress).run()
+    return _Salvage(StoreSource(fs, source, config, given), target, copy, build, progress).run()

@@ -56,12 +56,12 @@ class StoreSummary:
     @property
     def queues(self) -> int:
         """The number of queues."""
-        return sum(one.queues for one in self.topics)
+        return sum(topic.queues for topic in self.topics)
 
     @property
     def messages(self) -> int:
         """The sum of max offset - min offset over the queues."""
-        return sum(one.messages for one in self.topics)
+        return sum(topic.messages for topic in self.topics)
 
     @property
     def record_bytes(self) -> int:
@@ -102,8 +102,8 @@ def summarize(path: Path, reader: StoreReader) -> StoreSummary:
         sum(len(queue.files.files) for queue in queues),
         tuple(_index_sizes(path)),
         tuple(TopicSummary(topic, *row) for topic, row in topics.items()),
-        tuple((one.path, one.reason) for one in reader.problems),
-        (*((one.path, one.reason) for one in reader.notes), *((path / "config", text) for text in routes)),
+        tuple((problem.path, problem.reason) for problem in reader.problems),
+        (*((note.path, note.reason) for note in reader.notes), *((path / "config", text) for text in routes)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Verification of a store: reads all of it and names each kind of damage (:mod:`gantrymq.tools.check.findings`).
+"""Verification of a store: reads all of it and names each kind of damage (:mod:`gantrymq.tools.reports`).
 
     for finding in verify_store("/data/store"):
         print(finding.kind.value, finding.path, finding.text)
@@ -41,7 +41,6 @@ from gantrymq.store.queue.group_offsets import groups_ahead, read_group_offsets
 from gantrymq.store.recovery.reader_views import damaged_ext_files
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.store.timer.timer_recovery import LogEnds
-from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.check.index_check import IndexCheck
 from gantrymq.tools.check.log_check import LogCheck, check_foreign_log_files, check_missing_log
 from gantrymq.tools.check.queue_check import QueueCheck
@@ -50,6 +49,7 @@ from gantrymq.tools.check.small_files_check import (
     TableDecoders,
     check_checkpoint,
     check_config,
+    check_contents,
     check_groups,
     check_names,
     check_routes,
@@ -57,6 +57,7 @@ from gantrymq.tools.check.small_files_check import (
 )
 from gantrymq.tools.check.timer_check import TimerCheck
 from gantrymq.tools.read.bad_disk import ListedFileSystem, ReadableBytes
+from gantrymq.tools.read.foreign_log_files import mark_foreign
 from gantrymq.tools.read.index_files import (
     IndexFiles,
     count_kept,
@@ -67,7 +68,8 @@ from gantrymq.tools.read.index_files import (
 from gantrymq.tools.read.log_places import log_files
 from gantrymq.tools.read.queue_files import unreadable_ext_pages
 from gantrymq.tools.read.record_lookup import RecordLookup
-from gantrymq.tools.repair.foreign_log_files import mark_foreign
+from gantrymq.tools.read.store_source import StoreSource
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 INDEX_STEP = "Verifying the index"
 STEP = "Verifying"
@@ -177,25 +179,22 @@ class VerifyHere:
 
 
 class Verification:
-    """One verification of the store at ``path``. Iterate over it once. :func:`verify_store` creates it."""
+    """One verification of a store. Iterate over it once. :func:`verify_store` creates it."""
 
     def __init__(
         self,
-        path: Path,
-        config: MessageStoreConfig,
-        given: Collection[str],
-        fs: FileSystem,
+        source: StoreSource,
         engine: VerifyEngine,
         now_ms: int,
         decoders: TableDecoders,
         queue_progress: Progress | None,
     ) -> None:
-        self._paths = StorePaths.of(path, config)
-        require_store(fs, self._paths)
+        self._paths = StorePaths.of(source.root, source.config)
+        require_store(source.fs, self._paths)
         self.summary = VerifySummary()
-        self._config = config
-        self._given = given
-        self._listed = ListedFileSystem(fs, path, (path, *self._paths.commit_logs))
+        self._config = source.config
+        self._given = source.given
+        self._listed = ListedFileSystem(source.fs, source.root, (source.root, *self._paths.commit_logs))
         self._fs = self._listed.as_file_system()
         self._engine = engine
         self._now_ms = now_ms
@@ -206,7 +205,7 @@ class Verification:
     def __iter__(self) -> Iterator[Finding]:
         """Yield every finding as soon as it is certain."""
         for finding in chain(self._findings(), self._unlisted()):
-            if finding.level is Level.DAMAGE:
+            if finding.level is Severity.DAMAGE:
                 self.summary.findings += 1
             else:
                 self.summary.notes += 1
@@ -217,7 +216,7 @@ class Verification:
         for path in self._listed.roots():
             text = f"the disk cannot list the directory: {self._listed.unlisted[path]}"
             text += "; mount or repair the disk" if path in self._paths.commit_logs else f"; {SALVAGE}"
-            yield Finding(Kind.FILE_UNREADABLE, self._paths.name_of(path), text)
+            yield Finding(FindingKind.FILE_UNREADABLE, self._paths.name_of(path), text)
 
     def _findings(self) -> Iterator[Finding]:
         fs, paths, config = self._fs, self._paths, self._config
@@ -232,6 +231,7 @@ class Verification:
         deleted = DeletedTopics(fs, paths, lookup.topic_and_end, log.first_offset).ends
         queues = QueueCheck(fs, paths.root, paths.consume_queue, queue_size, config.delay_levels_ms, deleted)
         queues.load()
+        yield from check_contents(fs, paths)
         yield from check_names(fs, paths)
         yield from check_config(fs, paths, self._decoders)
         yield from check_routes(fs, paths)
@@ -278,14 +278,7 @@ class Verification:
     ) -> Iterator[Finding]:
         yield from queues.check_files(log.first_offset)
         units = QueueUnitsCheck(
-            self._fs,
-            self._paths.root,
-            log,
-            queues,
-            lookup,
-            self._config.delay_levels_ms,
-            self._paths.consume_queue_ext,
-            is_closed=is_closed,
+            self._fs, self._paths, log, queues, lookup, self._config.delay_levels_ms, is_closed=is_closed
         )
         count = len(queues.queues)
         for number, queue in enumerate(queues.queues):
@@ -295,6 +288,7 @@ class Verification:
         for number, queue in enumerate(queues.queues):
             self._report_queues(count + number, 2 * count)
             yield from units.check_records(queue)
+        yield from units.check_quarantine()
         yield from queues.check_unreadable()
         yield from self._check_ext_files()
         self.summary.unreadable_messages = units.unreadable
@@ -313,32 +307,34 @@ class Verification:
             return
         for problem in damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext):
             if isinstance(problem, WrongFileSizeError):
-                yield Finding(Kind.FILE_SIZE, paths.name_of(problem.path), problem.reason)
+                yield Finding(FindingKind.FILE_SIZE, paths.name_of(problem.path), problem.reason)
         yield from unreadable_ext_pages(self._fs, paths)
 
     # The index
 
     def _check_unread(self, files: IndexFiles, read: Collection[str]) -> list[Finding]:
         """The unreadable ranges of those index files that are not in ``read``."""
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for path in (files.directory / name for name in files.names if name not in read):
             data = ReadableBytes(self._fs.open(path))
-            found += unreadable_findings(self._paths.root, path, data)
+            findings += unreadable_findings(self._paths.root, path, data)
             data.close()
-        return found
+        return findings
 
     def _check_index_names(self, files: IndexFiles, unreadable: Collection[Finding]) -> Iterator[Finding]:
         root = self._paths.root
         for entry in files.others:
             text = "is not an index file; RocketMQ and gantrymq ignore it"
-            yield Finding(Kind.FOREIGN_FILE, (files.directory / entry.name).relative_to(root), text, Level.NOTE)
+            yield Finding(
+                FindingKind.FOREIGN_FILE, (files.directory / entry.name).relative_to(root), text, Severity.NOTE
+            )
         for entry in files.odd:
             text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}; {_RECOVER} rebuilds it"
-            level = Level.DAMAGE if entry.size_bytes else Level.NOTE  # a kill leaves an empty new file
-            yield Finding(Kind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text, level)
+            level = Severity.DAMAGE if entry.size_bytes else Severity.NOTE  # a kill leaves an empty new file
+            yield Finding(FindingKind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text, level)
         if files.names and not files.is_readable and not unreadable:
             text = "no number of slots and entries explains the index files; set maxHashSlotNum and maxIndexNum"
-            yield Finding(Kind.INDEX_HEADER, files.directory.relative_to(root), text)
+            yield Finding(FindingKind.INDEX_HEADER, files.directory.relative_to(root), text)
 
     def _index_names(
         self, files: IndexFiles, checkpoint: bytes | None, *, is_closed: bool
@@ -351,7 +347,7 @@ class Verification:
             if count:
                 text = f"{count} of {len(files.names)} index files may be wrong; {_RECOVER} rebuilds them"
                 path = files.directory.relative_to(self._paths.root)
-                findings.append(Finding(Kind.INDEX_WILL_BE_REBUILT, path, text, Level.NOTE, count=count))
+                findings.append(Finding(FindingKind.INDEX_WILL_BE_REBUILT, path, text, Severity.NOTE, count=count))
         if (files.names and not files.is_readable) or not (files.names or self._config.message_index_enable):
             return None, findings
         return names, findings
@@ -401,4 +397,5 @@ def verify_store(
     fs = fs or RealFileSystem()
     engine = engine or VerifyHere(fs, progress)
     config = config or MessageStoreConfig()
-    return Verification(Path(path), config, given, fs, engine, now_ms, decoders or {}, queue_progress)
+    source = StoreSource(fs, Path(path), config, given)
+    return Verification(source, engine, now_ms, decoders or {}, queue_progress)

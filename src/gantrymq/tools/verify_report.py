@@ -13,21 +13,29 @@ from pathlib import Path
 
 from gantrymq.model.size import size_text
 from gantrymq.model.texts import count_text, span_text
-from gantrymq.tools.check.findings import Finding, Kind, Level
+from gantrymq.store.entries import Group, group_of
 from gantrymq.tools.outlook import Outlook
+from gantrymq.tools.reports import Finding, FindingKind, Severity, StorePart
 from gantrymq.tools.verify import VerifySummary
 
 MAX_GROUPS = 200
 SHOWN = 3  # findings of a group
 _WORTH_A_RATE_BYTES = 64 << 20  # below, loading the kernels dominates
+_MOUNT = "mount the disk, or give all directories of the log (-c), and verify again; else"
+_PART_OF_GROUP = {
+    Group.LOG: StorePart.LOG,
+    Group.QUEUES: StorePart.QUEUES,
+    Group.EXT: StorePart.QUEUES,
+    Group.INDEX: StorePart.INDEX,
+}
 
 
 @dataclass(slots=True)
 class FindingGroup:
     """The findings of one level, kind and file: the first ``SHOWN`` of them, and how many there are."""
 
-    level: Level
-    kind: Kind
+    level: Severity
+    kind: FindingKind
     path: Path
     first: list[Finding] = field(default_factory=list)
     count: int = 0
@@ -41,14 +49,14 @@ class FindingGroups:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[Level, Kind, Path], FindingGroup] = {}
+        self._groups: dict[tuple[Severity, FindingKind, Path], FindingGroup] = {}
         self.more = 0
-        self.damaged: set[tuple[Kind, Path]] = set()
+        self.damaged: set[tuple[FindingKind, Path]] = set()
 
     def add(self, finding: Finding) -> None:
         """Add a finding."""
         key = finding.level, finding.kind, finding.path
-        if finding.level is Level.DAMAGE:
+        if finding.level is Severity.DAMAGE:
             self.damaged.add((finding.kind, finding.path))
         group = self._groups.get(key)
         if group is None:
@@ -67,19 +75,19 @@ class FindingGroups:
 
 def places_of(finding: Finding) -> str:
     """Queue, offsets and entry of a finding, joined by commas."""
-    places = []
+    parts = []
     if finding.topic is not None:
-        places.append(f"{finding.topic}/{finding.queue_id}")
+        parts.append(f"{finding.topic}/{finding.queue_id}")
     if finding.queue_offset is not None:
-        places.append(f"queue offset {finding.queue_offset}")
+        parts.append(f"queue offset {finding.queue_offset}")
     if finding.phy_offset is not None:
         length = f" ({finding.length_bytes} bytes)" if finding.length_bytes else ""
-        places.append(f"offset {finding.phy_offset}{length}")
+        parts.append(f"offset {finding.phy_offset}{length}")
     if finding.entry is not None:
-        places.append(f"{'slot' if finding.kind is Kind.INDEX_SLOT else 'entry'} {finding.entry}")
+        parts.append(f"{'slot' if finding.kind is FindingKind.INDEX_SLOT else 'entry'} {finding.entry}")
     if finding.count > 1:
-        places.append(f"{finding.count} in all")
-    return ", ".join(places)
+        parts.append(f"{finding.count} in all")
+    return ", ".join(parts)
 
 
 def total_pairs(summary: VerifySummary, took_ms: float) -> list[tuple[str, str]]:
@@ -100,24 +108,15 @@ def total_pairs(summary: VerifySummary, took_ms: float) -> list[tuple[str, str]]
 
 def verdict(summary: VerifySummary) -> str:
     """The result in one line."""
-    found = count_text(summary.findings, "finding") if summary.findings else "nothing is damaged"
-    return f"{found}, {count_text(summary.notes, 'note')}" if summary.notes else found
+    result = count_text(summary.findings, "finding") if summary.findings else "nothing is damaged"
+    return f"{result}, {count_text(summary.notes, 'note')}" if summary.notes else result
 
 
 # The next step
 
-_OF_LOG = ("log-", "length-", "blank-", "record-")
-_OF_QUEUES = ("queue-", "message-", "index-")
-_MOUNT = "mount the disk, or give all directories of the log (-c), and verify again; else"
-_OF_CHECKPOINT = ("checkpoint-",)
-_OF_GROUPS = ("consumer-",)
-_OF_FILES = ("file-size", "file-unreadable")
-_LOG = ("commitlog",)
-_QUEUES = ("consumequeue", "consumequeue_ext", "index")
-
 
 def next_steps(
-    path: Path, summary: VerifySummary, damaged: Collection[tuple[Kind, Path]], outlook: Outlook | None
+    path: Path, summary: VerifySummary, damaged: Collection[tuple[FindingKind, Path]], outlook: Outlook | None
 ) -> list[str]:
     """The command that helps, and what others would cost; empty for a closed store without damage.
 
@@ -126,34 +125,35 @@ def next_steps(
     if not summary.findings:
         recovers = f"gantrymq store recover {path} recovers it, as a start of the broker does"
         return [] if summary.last_exit_ok else [f"{recovers}; nothing to do while a broker has it open"]
-    is_log = any(kind.value.startswith(_OF_LOG) or _is_file_of(_LOG, kind, file) for kind, file in damaged)
-    is_queues = any(kind.value.startswith(_OF_QUEUES) or _is_file_of(_QUEUES, kind, file) for kind, file in damaged)
-    if is_log or (outlook is not None and outlook.lost):
-        first = [_MOUNT] if any(kind is Kind.LOG_MISSING for kind, _ in damaged) else []
-        salvage, recover = f"gantrymq store salvage {path} OUT{_kept(outlook)}", _cost_of_recover(path, outlook)
-        return first + ([*recover, salvage] if outlook is not None and not outlook.kept else [salvage, *recover])
-    if is_queues:
-        whole = f", which has all {outlook.kept:,} messages" if outlook is not None else ""
+    parts = {_part_of(kind, file) for kind, file in damaged}
+    if StorePart.LOG in parts or (outlook is not None and outlook.lost):
+        first = [_MOUNT] if any(kind is FindingKind.LOG_MISSING for kind, _ in damaged) else []
+        salvage, recover = f"gantrymq store salvage {path} OUT{_salvage_text(outlook)}", _cost_of_recover(path, outlook)
+        return first + ([*recover, salvage] if outlook is not None and not outlook.messages else [salvage, *recover])
+    if parts & {StorePart.QUEUES, StorePart.INDEX}:
+        whole = f", which has all {outlook.messages:,} messages" if outlook is not None else ""
         return [f"gantrymq store rebuild {path} rebuilds queues and index from the log{whole}"]
-    if any(kind.value.startswith(_OF_CHECKPOINT) for kind, _ in damaged):
+    if StorePart.CHECKPOINT in parts:
         return [f"gantrymq store recover {path} writes a new checkpoint"]
-    if any(kind.value.startswith(_OF_GROUPS) for kind, _ in damaged):
+    if StorePart.GROUPS in parts:
         return [f"gantrymq store recover {path} sets consumer groups to the end of their queues"]
     return []
 
 
-def _is_file_of(directories: Collection[str], kind: Kind, file: Path) -> bool:
-    """Whether the finding is a short or unreadable file below one of the directories."""
-    return kind.value in _OF_FILES and bool(file.parts) and file.parts[0] in directories
+def _part_of(kind: FindingKind, file: Path) -> StorePart | None:
+    """The part of the store of a finding; None for a file of no part with a step of its own."""
+    if kind.part is not StorePart.OF_PATH:
+        return kind.part
+    return _PART_OF_GROUP.get(group_of(file.parts[0])) if file.parts else None
 
 
-def _kept(outlook: Outlook | None) -> str:
+def _salvage_text(outlook: Outlook | None) -> str:
     if outlook is None:
         return " keeps the valid records"
-    if not outlook.kept:
+    if not outlook.messages:
         return " refuses: the log has no valid record"
     lost = f"; {count_text(outlook.lost, 'message')} known to be lost" if outlook.lost else ""
-    return f" keeps {count_text(outlook.kept, 'message')}{lost} (takes about {size_text(outlook.salvage_bytes)})"
+    return f" keeps {count_text(outlook.messages, 'message')}{lost} (takes about {size_text(outlook.salvage_bytes)})"
 
 
 def _cost_of_recover(path: Path, outlook: Outlook | None) -> list[str]:

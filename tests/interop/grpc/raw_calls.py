@@ -19,7 +19,7 @@ from google.protobuf.json_format import MessageToDict
 
 from gantrymq import AdminClient
 from gantrymq.grpc.protocol import messages
-from gantrymq.grpc.protocol.codes import ClientType, Code, MessageType
+from gantrymq.grpc.protocol.codes import ClientType, Code, GrpcMessageType
 from gantrymq.grpc.protocol.messages import set_ms
 from gantrymq.remoting.bodies.group import ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from grpc_client import GrpcClient, message
@@ -182,7 +182,12 @@ def _queue(queue: Any) -> tuple[int, int, str, str]:
 def sends(stage: Stage) -> Answers:
     """One message: bodies, names, properties, types."""
     client, now_ms = stage.client(), int(time.time() * 1000)
-    fifo, delay, half, priority = MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION, MessageType.PRIORITY
+    fifo, delay, half, priority = (
+        GrpcMessageType.FIFO,
+        GrpcMessageType.DELAY,
+        GrpcMessageType.TRANSACTION,
+        GrpcMessageType.PRIORITY,
+    )
     sent = {
         "plain": message("t"),
         "to an absent topic": message("absent"),
@@ -270,9 +275,9 @@ def batches(stage: Stage) -> Answers:
         "none": [],
         "two": [message("t"), message("t")],
         "of two topics": [message("t"), message("f")],
-        "of a message group": [message("f", kind=MessageType.FIFO, message_group="a") for _ in range(2)],
-        "of half messages": [message("x", kind=MessageType.TRANSACTION) for _ in range(2)],
-        "of delayed messages": [message("d", kind=MessageType.DELAY, deliver_ms=later_ms) for _ in range(2)],
+        "of a message group": [message("f", kind=GrpcMessageType.FIFO, message_group="a") for _ in range(2)],
+        "of half messages": [message("x", kind=GrpcMessageType.TRANSACTION) for _ in range(2)],
+        "of delayed messages": [message("d", kind=GrpcMessageType.DELAY, deliver_ms=later_ms) for _ in range(2)],
         "with a bad one": [message("t"), message("t", b"")],
         "too large": [message("t", bytes(3 * MIB)) for _ in range(3)],
     }
@@ -357,7 +362,7 @@ def transactions(stage: Stage) -> Answers:
         return tried(asked, client, "EndTransaction", request)
 
     def half() -> dict[str, Any]:
-        [entry] = client.send(message("x", kind=MessageType.TRANSACTION)).entries
+        [entry] = client.send(message("x", kind=GrpcMessageType.TRANSACTION)).entries
         return {"transaction": entry.transaction_id, "message_id": entry.message_id}
 
     yield "an absent one", end()
@@ -375,7 +380,7 @@ def transactions(stage: Stage) -> Answers:
         request.topic.name = topic
         return tried(asked, client, "RecallMessage", request)
 
-    delayed = message("d", kind=MessageType.DELAY, deliver_ms=int(time.time() * 1000) + HOUR_MS)
+    delayed = message("d", kind=GrpcMessageType.DELAY, deliver_ms=int(time.time() * 1000) + HOUR_MS)
     [sent] = client.send(delayed).entries
     yield "recall: empty", recall("")
     yield "recall: text", recall("x")
@@ -425,9 +430,9 @@ def views(stage: Stage) -> Answers:
     full.system_properties.born_host = "host"
     sent = {
         "NORMAL": full,
-        "DELAY": message("d", kind=MessageType.DELAY, deliver_ms=soon_ms),
-        "FIFO": message("f", kind=MessageType.FIFO, message_group="g"),
-        "PRIORITY": message("p", kind=MessageType.PRIORITY, priority=1),
+        "DELAY": message("d", kind=GrpcMessageType.DELAY, deliver_ms=soon_ms),
+        "FIFO": message("f", kind=GrpcMessageType.FIFO, message_group="g"),
+        "PRIORITY": message("p", kind=GrpcMessageType.PRIORITY, priority=1),
     }
     for kind, one in sent.items():
         topic = f"view-{kind}"

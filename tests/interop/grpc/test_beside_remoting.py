@@ -40,7 +40,7 @@ POLLING_MS = 20_000
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_remoting_goes_on_beside_grpc_at_full_rate(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_remoting_sends_succeed_beside_grpc_at_full_rate(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Every send succeeds within its timeout, and every message comes to a push consumer."""
     require("java")
     with server_of(kind, tmp_path_factory) as server, await_broker(server.namesrv) as admin, ExitStack() as stack:

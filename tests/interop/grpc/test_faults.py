@@ -57,7 +57,7 @@ def received(consumer: Consumer, keys: set[str], invisible_ms: int = INVISIBLE_M
 
 
 @EACH_CELL
-def test_what_a_client_took_with_it_comes_to_another(
+def test_messages_of_killed_client_are_delivered_to_another(
     kind: str, sdk: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A client receives three messages, acknowledges one and is killed."""
@@ -80,7 +80,9 @@ def test_what_a_client_took_with_it_comes_to_another(
 
 
 @EACH_CELL
-def test_clients_go_on_after_a_restart(kind: str, sdk: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_clients_continue_after_restart_of_server(
+    kind: str, sdk: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """A producer, a simple and a push consumer stay while the server is stopped and started again."""
     require(sdk)
     with server_of(kind, tmp_path_factory) as server, scene_at(server, "restart", sdk) as scene:
@@ -102,7 +104,7 @@ def test_clients_go_on_after_a_restart(kind: str, sdk: str, tmp_path_factory: py
 
 
 @EACH_CELL
-def test_nothing_that_was_acknowledged_is_lost_by_a_kill(
+def test_killed_server_keeps_acknowledged_messages(
     kind: str, sdk: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """SIGKILL while four threads send: each message whose send returned is received afterwards."""

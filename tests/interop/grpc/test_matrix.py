@@ -43,7 +43,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("kind", "sdk", "case"), CELLS, ids=["-".join(cell) for cell in CELLS])
-def test_the_sdks_find_what_is_recorded(matrix: Matrix, kind: str, sdk: str, case: str) -> None:
+def test_results_of_sdks_equal_recorded_ones(matrix: Matrix, kind: str, sdk: str, case: str) -> None:
     require(sdk)
     facts = plain(matrix.facts(kind, sdk, case))
     unstable = UNSTABLE.get((kind, case), ())

@@ -97,7 +97,7 @@ def encrypted(
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_tls_and_plain_text_on_one_port(encrypted: Encrypted, sdk: str) -> None:
+def test_tls_and_plain_text_share_a_port(encrypted: Encrypted, sdk: str) -> None:
     """Java's and Go's SDK speak TLS unless they are told not to."""
     require(sdk)
     with await_broker(encrypted.server.namesrv) as admin:

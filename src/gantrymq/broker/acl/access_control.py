@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.accounts import PUB, SUB, Account, Accounts, parse_accounts
+from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
@@ -34,6 +35,8 @@ from gantrymq.remoting.header import CommandHeader
 from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, EndTransactionRequestHeader
 from gantrymq.remoting.transport.channel import Channel
+
+WATCH_INTERVAL_MS = 500
 
 
 class Need(NamedTuple):
@@ -60,8 +63,8 @@ def send(header: type[CommandHeader]) -> Permission:
     """PUB on the header's topic."""
 
     def needs(request: RemotingCommand) -> Iterator[Need]:
-        asked: Any = request.read(header)
-        yield _topic(asked.topic, PUB)
+        request_header: Any = request.read(header)
+        yield _topic(request_header.topic, PUB)
 
     return Permission(needs)
 
@@ -83,13 +86,15 @@ def consume(header: type[CommandHeader], *, group: str = "consumer_group", topic
 
 def _of_fields(header: type[CommandHeader], group: str, topics: tuple[str, ...], permission: int) -> Permission:
     def needs(request: RemotingCommand) -> Iterator[Need]:
-        asked = request.read(header)
+        request_header = request.read(header)
         if group:
-            yield _group(getattr(asked, group))
+            yield _group(getattr(request_header, group))
         for field in topics:
-            text: str | None = getattr(asked, field)
+            text: str | None = getattr(request_header, field)
             # Stripped, because processors strip the name too.
-            yield from (_topic(name, permission) for one in (text or "").split(";") if (name := one.strip()))
+            yield from (
+                _topic(name, permission) for text_part in (text or "").split(";") if (name := text_part.strip())
+            )
 
     return Permission(needs)
 
@@ -97,7 +102,7 @@ def _of_fields(header: type[CommandHeader], group: str, topics: tuple[str, ...],
 def _heart_beat(request: RemotingCommand) -> Iterator[Need]:
     for consumer in decode_request(HeartbeatData, request.body).consumer_data_set:
         yield _group(consumer.group_name)
-        yield from (_topic(one.topic) for one in consumer.subscription_data_set)
+        yield from (_topic(subscription.topic) for subscription in consumer.subscription_data_set)
 
 
 def _unregister(request: RemotingCommand) -> Iterator[Need]:
@@ -107,17 +112,17 @@ def _unregister(request: RemotingCommand) -> Iterator[Need]:
 
 
 def _check_client(request: RemotingCommand) -> Iterator[Need]:
-    asked = decode_request(CheckClientRequestBody, request.body)
-    if asked.group is not None:
-        yield _group(asked.group)
-    if asked.subscription_data is not None:
-        yield _topic(asked.subscription_data.topic)
+    body = decode_request(CheckClientRequestBody, request.body)
+    if body.group is not None:
+        yield _group(body.group)
+    if body.subscription_data is not None:
+        yield _topic(body.subscription_data.topic)
 
 
 def _assignment(request: RemotingCommand) -> Iterator[Need]:
-    asked = decode_request(QueryAssignmentRequestBody, request.body)
-    yield _group(asked.consumer_group)
-    yield _topic(asked.topic)
+    body = decode_request(QueryAssignmentRequestBody, request.body)
+    yield _group(body.consumer_group)
+    yield _topic(body.topic)
 
 
 def popped(header: type[CommandHeader]) -> Permission:
@@ -127,24 +132,24 @@ def popped(header: type[CommandHeader]) -> Permission:
     """
 
     def needs(request: RemotingCommand) -> Iterator[Need]:
-        asked: Any = request.read(header)
-        yield _group(asked.consumer_group)
-        yield _topic(asked.topic.removeprefix(f"{names.RETRY_PREFIX}{asked.consumer_group}_"))
+        request_header: Any = request.read(header)
+        yield _group(request_header.consumer_group)
+        yield _topic(request_header.topic.removeprefix(f"{names.RETRY_PREFIX}{request_header.consumer_group}_"))
 
     return Permission(needs)
 
 
 def _batch_ack(request: RemotingCommand) -> Iterator[Need]:
-    for one in decode_request(BatchAckMessageRequestBody, request.body).acks if request.body else ():
-        yield _group(one.consumer_group)
-        yield _topic(one.topic)
+    for ack in decode_request(BatchAckMessageRequestBody, request.body).acks if request.body else ():
+        yield _group(ack.consumer_group)
+        yield _topic(ack.topic)
 
 
 def _locks(body: type[LockBatchRequestBody | UnlockBatchRequestBody]) -> Permission:
     def needs(request: RemotingCommand) -> Iterator[Need]:
-        asked = decode_request(body, request.body)
-        yield _group(asked.consumer_group)
-        yield from (_topic(topic) for topic in {queue.topic for queue in asked.mq_set})
+        request_body = decode_request(body, request.body)
+        yield _group(request_body.consumer_group)
+        yield from (_topic(topic) for topic in {queue.topic for queue in request_body.mq_set})
 
     return Permission(needs)
 
@@ -156,8 +161,8 @@ def end_transaction(real_topic_at: Callable[[int], str | None]) -> Permission:
     """
 
     def needs(request: RemotingCommand) -> Iterator[Need]:
-        asked = request.read(EndTransactionRequestHeader)
-        for topic in {asked.topic, real_topic_at(asked.commit_log_offset)}:
+        header = request.read(EndTransactionRequestHeader)
+        for topic in {header.topic, real_topic_at(header.commit_log_offset)}:
             if topic and topic != names.TRANS_HALF_TOPIC:
                 yield _topic(topic, PUB)
 
@@ -171,9 +176,9 @@ def send_back(topic_at: Callable[[int], str | None]) -> Permission:
     """
 
     def needs(request: RemotingCommand) -> Iterator[Need]:
-        asked = request.read(ConsumerSendMsgBackRequestHeader)
-        yield _group(asked.group)
-        topic = topic_at(asked.offset)
+        header = request.read(ConsumerSendMsgBackRequestHeader)
+        yield _group(header.group)
+        topic = topic_at(header.offset)
         if topic is not None:
             yield _topic(topic)
 
@@ -202,7 +207,6 @@ def _topic(name: str, permission: int = SUB) -> Need:
     return Need(name, permission, is_group=False)
 
 
-WATCH_INTERVAL_MS = 500
 _State = tuple[int, int]
 
 log = get_logger("gantrymq.broker")
@@ -236,6 +240,14 @@ class AccessControl:
         self._permissions: Mapping[int, Permission] = {}
         self._accounts = self._read()
         self._reported: tuple[_State | None, str] | None = None  # the last reported error, while it lasts
+
+    @classmethod
+    def of_broker(cls, config: BrokerConfig, store: Path) -> Self | None:
+        """The access control of a broker with the store at ``store``; None if it is off. Raises ConfigError."""
+        if not config.acl_enable:
+            return None
+        path = Path(config.acl_plain_file) if config.acl_plain_file else store / "config" / "plain_acl.yml"
+        return cls(path, frozenset({config.msg_trace_topic_name}))
 
     def reload(self) -> None:
         """Reload the file if it changed. If it cannot be read, the old accounts stay in force.

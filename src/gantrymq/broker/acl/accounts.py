@@ -54,6 +54,9 @@ _ADDRESSES_KNOWN = 1024
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Fits = Callable[[_Address], bool]
+PUB, SUB = 4, 8  # Permission.PUB, Permission.SUB
+_PERMISSIONS = {"DENY": 0, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+_MIN_KEY, _MIN_SECRET = 6, 6  # AclConstants' minimal lengths
 
 
 class _Version(NamedTuple):
@@ -77,10 +80,10 @@ def address_rule(patterns: Iterable[str]) -> AddressRule:
 
     Raises ConfigError for an invalid pattern.
     """
-    single = [one.strip() for pattern in patterns for one in _commas(pattern) if one.strip()]
-    if any(one in _ALL for one in single):
+    single = [address.strip() for pattern in patterns for address in _commas(pattern) if address.strip()]
+    if any(address in _ALL for address in single):
         return lambda _: True
-    rules = [_rule(one) for one in single]
+    rules = [_rule(address) for address in single]
 
     def fits(text: str) -> bool:
         address = _parsed(text) if rules else None
@@ -146,7 +149,7 @@ def _choice(part: str, written: _Version) -> Sequence[int]:
     if part == "*":
         return written.numbers
     if part.startswith("{") and part.endswith("}"):
-        return [_number(one, written) for one in part[1:-1].split(",")]
+        return [_number(number, written) for number in part[1:-1].split(",")]
     first, dash, last = part.partition("-")
     low = _number(first, written)
     high = _number(last, written) if dash else low
@@ -160,11 +163,6 @@ def _number(text: str, written: _Version) -> int:
     if number not in written.numbers:
         raise ValueError(f"{text} is too large")
     return number
-
-
-PUB, SUB = 4, 8  # Permission.PUB, Permission.SUB
-_PERMISSIONS = {"DENY": 0, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
-_MIN_KEY, _MIN_SECRET = 6, 6  # AclConstants' minimal lengths
 
 
 @dataclass(frozen=True)
@@ -228,9 +226,10 @@ def parse_accounts(raw: bytes, path: str, mixed_topics: frozenset[str] = frozens
         raise ConfigError(path, "", f"YAML ({error})") from error
     if not isinstance(value, dict) or not isinstance(value.get("accounts") or [], list):
         raise ConfigError(path, "", "globalWhiteRemoteAddresses and accounts")
-    accounts = [_account(one, path, mixed_topics) for one in value.get("accounts") or []]
+    accounts = [_account(entry, path, mixed_topics) for entry in value.get("accounts") or []]
     return Accounts(
-        address_rule(_texts(value.get("globalWhiteRemoteAddresses"))), {one.access_key: one for one in accounts}
+        address_rule(_texts(value.get("globalWhiteRemoteAddresses"))),
+        {account.access_key: account for account in accounts},
     )
 
 
@@ -272,4 +271,4 @@ def _permission(name: str, value: Any) -> int:
 
 
 def _texts(value: Any) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
+    return [str(item) for item in value] if isinstance(value, list) else []

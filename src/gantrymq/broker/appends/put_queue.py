@@ -28,6 +28,11 @@ from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
 
 MAX_WAITING_BYTES = 128 << 20
+_GROUPS_AN_APPEND, _BYTES_AN_APPEND = 1024, 4 << 20  # between two appends the event loop serves other events
+_LOOK_S = 0.001
+# Larger bodies are prepared in another thread: checking one takes 0.1 ms, and its records may have 1 MB.
+_LARGE_BYTES = 256 << 10
+_CLEANED = "[%s_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms, size of queue: %d"
 
 
 class AdmissionLimit:
@@ -59,13 +64,6 @@ class AdmissionLimit:
 
 log = get_logger("gantrymq.broker")
 
-_GROUPS_AN_APPEND, _BYTES_AN_APPEND = 1024, 4 << 20  # between two appends the event loop serves other events
-# Larger bodies are prepared in another thread: checking one takes 0.1 ms, and its records may have 1 MB.
-_LARGE_BYTES = 256 << 10
-
-OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
-_CLEANED = "[%s_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms, size of queue: %d"
-
 # Called with the result; or with None and the reason why the broker is busy.
 Done = Callable[[PutMessageResult | None, str | None], None]
 
@@ -92,6 +90,10 @@ class PutQueue:
         self._is_preparing = False  # whether the first put of _apart is being prepared
         self._room = AdmissionLimit(config)
 
+    def check(self, appendable: Appendable) -> PutMessageStatus:
+        """Whether the store would take a put now: PUT_OK, or the reason why not."""
+        return self._store.check(appendable) if self._store.is_writable else PutMessageStatus.SERVICE_NOT_AVAILABLE
+
     @property
     def is_idle(self) -> bool:
         """Whether no request waits."""
@@ -103,7 +105,13 @@ class PutQueue:
 
     def has(self, topic: str) -> bool:
         """Whether messages to a topic wait for the append."""
-        return any(one.appendable.topic == topic for queue in (self._waiting, self._apart) for one in queue)
+        return any(put.appendable.topic == topic for queue in (self._waiting, self._apart) for put in queue)
+
+    async def settled(self) -> None:
+        """Returns once no put waits for the append that waits now."""
+        last = [queue[-1] for queue in (self._waiting, self._apart) if queue]
+        while any(put in queue for put in last for queue in (self._waiting, self._apart)):
+            await asyncio.sleep(_LOOK_S)
 
     @property
     def head_wait_ms(self) -> int:
@@ -141,42 +149,42 @@ class PutQueue:
         began = self._loop.time()
         while self._waiting:
             self._drop_late(self._waiting, began)
-            if not (taken := self._take()):
+            if not (puts := self._take()):
                 return
-            if self._put_all(taken) and self._waiting:
+            if self._put_all(puts) and self._waiting:
                 self._loop.call_soon(self._append)
                 return
 
-    def _put_all(self, taken: list[_Waiting], checked: asyncio.Future[PutMessageStatus] | None = None) -> bool:
+    def _put_all(self, puts: list[_Waiting], checked: asyncio.Future[PutMessageStatus] | None = None) -> bool:
         """Append puts, or the one that was ``checked``, and acknowledge them. Returns False if the append failed."""
         began = self._loop.time()
         try:
             if checked is None:
-                results = self._store.append([one.appendable for one in taken])
+                results = self._store.append([put.appendable for put in puts])
             else:
-                results = self._store.append_checked([(taken[0].appendable, checked.result())])
+                results = self._store.append_checked([(puts[0].appendable, checked.result())])
         except Exception:  # whatever the error is, the senders are answered and the next puts are served
             log.exception("messages could not be stored")
-            for one in taken:
-                self._refuse(one, "ERROR", began)
+            for put in puts:
+                self._refuse(put, "ERROR", began)
             return False
-        for one, result in zip(taken, results, strict=True):
-            one.result = result
-        self._acknowledge(taken)
+        for put, result in zip(puts, results, strict=True):
+            put.result = result
+        self._acknowledge(puts)
         if (self._loop.time() - began) * 1000 > self._config.broker.os_page_cache_busy_timeout_ms:
             self._refuse_all("PCBUSY")
         return True
 
     def _take(self) -> list[_Waiting]:
         """Remove and return the puts of the next append: at least one, within the limits."""
-        taken: list[_Waiting] = []
+        puts: list[_Waiting] = []
         size_bytes = 0
-        while self._waiting and len(taken) < _GROUPS_AN_APPEND:
+        while self._waiting and len(puts) < _GROUPS_AN_APPEND:
             size_bytes += self._waiting[0].size_bytes
-            if taken and size_bytes > _BYTES_AN_APPEND:
+            if puts and size_bytes > _BYTES_AN_APPEND:
                 break
-            taken.append(self._waiting.popleft())
-        return taken
+            puts.append(self._waiting.popleft())
+        return puts
 
     # Large puts
 
@@ -199,7 +207,7 @@ class PutQueue:
             self._loop.call_soon(self._append_apart, first)
 
     def _append_apart(self, first: _Waiting, checked: asyncio.Future[PutMessageStatus] | None = None) -> None:
-        if any(one.sender == first.sender for one in self._waiting):  # earlier puts of the same sender
+        if any(put.sender == first.sender for put in self._waiting):  # earlier puts of the same sender
             self._loop.call_soon(self._append_apart, first, checked)
             return
         self._drop_late(self._apart, self._loop.time())
@@ -211,12 +219,12 @@ class PutQueue:
 
     def _leave(self, queue: deque[_Waiting]) -> _Waiting:
         """Remove and return the first put of a queue."""
-        one = queue.popleft()
+        put = queue.popleft()
         if queue is self._apart:
-            self._senders_apart[one.sender] -= 1
-            if not self._senders_apart[one.sender]:
-                del self._senders_apart[one.sender]
-        return one
+            self._senders_apart[put.sender] -= 1
+            if not self._senders_apart[put.sender]:
+                del self._senders_apart[put.sender]
+        return put
 
     def _drop_late(self, queue: deque[_Waiting], now: float) -> None:
         broker = self._config.broker
@@ -231,43 +239,43 @@ class PutQueue:
             while queue:
                 self._refuse(self._leave(queue), why, now)
 
-    def _refuse(self, one: _Waiting, why: str, now: float) -> None:
-        self._room.leave(one.requests, one.size_bytes)
+    def _refuse(self, put: _Waiting, why: str, now: float) -> None:
+        self._room.leave(put.requests, put.size_bytes)
         size = len(self._waiting) + len(self._apart)
-        _call_done(one, None, _CLEANED % (why, int((now - one.came) * 1000), size))
+        _call_done(put, None, _CLEANED % (why, int((now - put.came) * 1000), size))
 
-    def _acknowledge(self, taken: list[_Waiting]) -> None:
+    def _acknowledge(self, puts: list[_Waiting]) -> None:
         if not self._store.flush_policy.waits_for_disk():
-            self._complete(taken)
+            self._complete(puts)
             return
-        unflushed = [one for one in taken if one.result.is_stored and one.appendable.wait_store_msg_ok]
+        unflushed = [put for put in puts if put.result.is_stored and put.appendable.wait_store_msg_ok]
         left = set(map(id, unflushed))
-        self._complete([one for one in taken if id(one) not in left])
+        self._complete([put for put in puts if id(put) not in left])
         if unflushed:
-            end = max(one.result.end_offset for one in unflushed)
+            end = max(put.result.end_offset for put in unflushed)
             self._store.until_durable(end).add_done_callback(partial(self._flushed, unflushed))
 
     def _flushed(self, unflushed: Sequence[_Waiting], on_disk: asyncio.Future[PutMessageStatus]) -> None:
         status = on_disk.result() if on_disk.exception() is None else PutMessageStatus.UNKNOWN_ERROR
-        for one in unflushed:
-            one.result.status = status
+        for put in unflushed:
+            put.result.status = status
         self._complete(unflushed)
 
     def _complete(self, finished: Sequence[_Waiting]) -> None:
         now, stored = self._loop.time(), self._stats.stored
-        for one in finished:
-            self._room.leave(one.requests, one.size_bytes)
-            result = one.result
+        for put in finished:
+            self._room.leave(put.requests, put.size_bytes)
+            result = put.result
             if result.phy_offset < 0:
-                self._stats.put_failed += one.requests
+                self._stats.put_failed += put.requests
             else:
-                stored(result.count, result.size_bytes, int((now - one.came) * 1000))
-            _call_done(one, result, None)
+                stored(result.count, result.size_bytes, int((now - put.came) * 1000))
+            _call_done(put, result, None)
 
 
-def _call_done(one: _Waiting, result: PutMessageResult | None, busy: str | None) -> None:
+def _call_done(put: _Waiting, result: PutMessageResult | None, busy: str | None) -> None:
     """Call ``done``. An error of one answer must not affect the others."""
     try:
-        one.done(result, busy)
+        put.done(result, busy)
     except Exception:
         log.exception("the answer to a send could not be sent")

@@ -47,21 +47,6 @@ from gantrymq.model.message import (
 _COUNT = itertools.count()
 _HEAD = struct.Struct(">4sHI")
 _TAIL = struct.Struct(">IH")
-
-
-class UniqueIds:
-    """Makes ids for the broker at ``ip`` (4 or 16 bytes, of which the last 4 are used)."""
-
-    def __init__(self, ip: bytes) -> None:
-        self._fixed = _HEAD.pack(ip[-4:], os.getpid() & 0xFFFF, int.from_bytes(os.urandom(4), "big"))
-
-    def next(self, now_ms: int) -> str:
-        """A new id: 32 upper-case hexadecimal digits."""
-        month = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        since_ms = now_ms - int(month.timestamp() * 1000)
-        return (self._fixed + _TAIL.pack(since_ms & 0xFFFFFFFF, next(_COUNT) & 0xFFFF)).hex().upper()
-
-
 # Properties that the broker reads or overwrites. A message without any of them is stored as received.
 ACTED_ON = frozenset(
     {
@@ -83,6 +68,21 @@ _ACTED_ON_IN_HALF = ACTED_ON - {PROPERTY_TRANSACTION_PREPARED} | {
 }
 _OF_ANOTHER_KIND = frozenset((PROPERTY_DELAY, PROPERTY_SHARDING_KEY, *TIMER_PROPERTIES))  # than with a priority
 _NOT_THERE = -1
+
+
+class UniqueIds:
+    """Makes ids for the broker at ``ip`` (4 or 16 bytes, of which the last 4 are used)."""
+
+    def __init__(self, ip: bytes) -> None:
+        self._fixed = _HEAD.pack(ip[-4:], os.getpid() & 0xFFFF, int.from_bytes(os.urandom(4), "big"))
+
+    def next(self, now_ms: int) -> str:
+        """A new id: 32 upper-case hexadecimal digits."""
+        month = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        since_ms = now_ms - int(month.timestamp() * 1000)
+        return (self._fixed + _TAIL.pack(since_ms & 0xFFFFFFFF, next(_COUNT) & 0xFFFF)).hex().upper()
+
+
 _entries = re.compile("(?:[^\x00-\x02]+\x01[^\x00-\x02]+\x02)+").fullmatch
 
 
@@ -101,15 +101,15 @@ def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
     text: a duplicate name, an entry without a name or a value, a separator within a value, or a zero byte.
     """
     split = _split(text)
-    places = _places(tuple(split.words[:-1:2])) if split is not None else None
-    if split is None or places is None:
+    positions = _positions(tuple(split.words[:-1:2])) if split is not None else None
+    if split is None or positions is None:
         return None
-    key_at, wait_at = places
+    key_at, wait_at = positions
     return PlainProperties(encode_utf8(split.text + marks), split.words[key_at], _waits(split.words, wait_at))
 
 
 class PreparedProperties(NamedTuple):
-    """The encoded properties that the message of a transaction has in its topic, and three that the broker reads."""
+    """The encoded properties with which a half message is stored, and three that the broker reads."""
 
     encoded: bytes
     unique_key: str
@@ -118,17 +118,19 @@ class PreparedProperties(NamedTuple):
 
 
 def prepared_properties(text: str | None, marks: str) -> PreparedProperties | None:
-    """As :func:`plain_properties`, for the message of a transaction: TRAN_MSG is true, and PGROUP names its producer.
+    """The properties with which a half message is stored, from a header's ``text``.
 
-    A property of half messages is appended after ``marks``: the transaction's id.
+    ``marks`` and the transaction's id, which is the UNIQ_KEY, are appended. Returns None where :func:`plain_properties`
+    does, and for a text that is not that of a half message: TRAN_MSG must be true and PGROUP must name the producer's
+    group.
     """
     split = _split(text)
-    places = _prepared_places(tuple(split.words[:-1:2])) if split is not None else None
-    if split is None or places is None or split.words[places.prepared_at].lower() != "true":
+    positions = _prepared_positions(tuple(split.words[:-1:2])) if split is not None else None
+    if split is None or positions is None or split.words[positions.prepared_at].lower() != "true":
         return None
-    unique_key, group = split.words[places.key_at], split.words[places.group_at]
+    unique_key, group = split.words[positions.key_at], split.words[positions.group_at]
     encoded = f"{split.text}{marks}{PROPERTY_TRANSACTION_ID}{NAME_VALUE_SEPARATOR}{unique_key}{PROPERTY_SEPARATOR}"
-    return PreparedProperties(encode_utf8(encoded), unique_key, _waits(split.words, places.wait_at), group)
+    return PreparedProperties(encode_utf8(encoded), unique_key, _waits(split.words, positions.wait_at), group)
 
 
 class _Split(NamedTuple):
@@ -154,7 +156,7 @@ def _waits(words: list[str], wait_at: int) -> bool:
 
 
 @lru_cache(maxsize=1024)  # producers use the same names in all messages
-def _places(names: tuple[str, ...], acted_on: frozenset[str] = ACTED_ON) -> tuple[int, int] | None:
+def _positions(names: tuple[str, ...], acted_on: frozenset[str] = ACTED_ON) -> tuple[int, int] | None:
     """The positions of the values of UNIQ_KEY and WAIT among names and values. None if the names are not plain."""
     if PROPERTY_UNIQ_KEY not in names or len(set(names)) != len(names) or not acted_on.isdisjoint(names):
         return None
@@ -165,7 +167,7 @@ def _value_at(names: tuple[str, ...], name: str) -> int:
     return 2 * names.index(name) + 1 if name in names else _NOT_THERE
 
 
-class _PreparedPlaces(NamedTuple):
+class _PreparedPositions(NamedTuple):
     key_at: int
     wait_at: int
     prepared_at: int
@@ -173,11 +175,11 @@ class _PreparedPlaces(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _prepared_places(names: tuple[str, ...]) -> _PreparedPlaces | None:
+def _prepared_positions(names: tuple[str, ...]) -> _PreparedPositions | None:
     """The positions of the values that :func:`prepared_properties` reads; None if the names are not plain."""
-    places = _places(names, _ACTED_ON_IN_HALF)
+    positions = _positions(names, _ACTED_ON_IN_HALF)
     others = _value_at(names, PROPERTY_TRANSACTION_PREPARED), _value_at(names, PROPERTY_PRODUCER_GROUP)
-    return None if places is None or _NOT_THERE in others else _PreparedPlaces(*places, *others)
+    return None if positions is None or _NOT_THERE in others else _PreparedPositions(*positions, *others)
 
 
 @cache
@@ -201,7 +203,7 @@ def read_properties(text: str | None) -> dict[str, str]:
     return properties
 
 
-def is_illegal(body: bytes | bytearray | memoryview, names: Container[str], sys_flag: int) -> bool:
+def is_message_illegal(body: bytes | bytearray | memoryview, names: Container[str], sys_flag: int) -> bool:
     """Whether a message cannot be stored: its body is empty, or it is an inner batch.
 
     No topic here has a queue for inner batches. (HookUtils.checkBeforePutMessage and checkInnerBatch)

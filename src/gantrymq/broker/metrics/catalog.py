@@ -1,7 +1,7 @@
 """Every metric of the broker: name, kind, unit, labels, buckets and meaning.
 
 The names, units and labels are RocketMQ's, so that its dashboards work. What RocketMQ does not have begins with
-``gantrymq_``. ``scripts/metrics_page.py`` writes the reference in docs/metrics.md from this table.
+``gantrymq_``. ``scripts/metrics_page.py`` makes the tables of docs/metrics.md from it.
 
 Source: BrokerMetricsConstant, BrokerMetricsManager; PopMetricsConstant; RemotingMetricsConstant;
 DefaultStoreMetricsConstant; and their managers.
@@ -18,8 +18,8 @@ _MS = "milliseconds"
 _IN = ("topic", "message_type", "is_system")
 _OUT = ("topic", "consumer_group", "is_system", "is_retry")
 _LAG = ("consumer_group", "topic", "is_retry", "is_system")
-_STORE = ("storage_type", "storage_medium")
-STORE_LABELS = ("local", "disk")  # the values of _STORE
+STORE_LABELS = {"storage_type": "local", "storage_medium": "disk"}
+_STORE = tuple(STORE_LABELS)
 
 
 def _counter(name: str, description: str, *labels: str) -> Metric:
@@ -263,6 +263,11 @@ DISK_USED_RATIO = _gauge(
     "gantrymq_disk_used_ratio", "The used part of the fullest file system of the store, from 0 to 1.", unit="ratio"
 )
 CONNECTIONS = _gauge("gantrymq_connections", "Open connections.")
+ACCEPTED_WITHOUT_EFFECT = _gauge(
+    "gantrymq_accepted_without_effect",
+    "Always 1: a key, path or topic of acceptWithoutEffect with which the broker would not have started.",
+    "name",
+)
 HELD_PULLS = _gauge("gantrymq_held_pulls", "Pulls that wait for a message.")
 STORE_WRITABLE = _gauge("gantrymq_store_writable", "1 while the store accepts messages, else 0.")
 
@@ -298,4 +303,4 @@ SWITCHES: dict[str, frozenset[Metric]] = {
         }
     ),
 }
-ALL: tuple[Metric, ...] = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
+ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -19,16 +19,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from gantrymq.broker import names
-from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
-from gantrymq.broker.pop.inflight import InflightMessages
+from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.broker.pop.records import retry_topic
+from gantrymq.broker.pop.service import Pop
 from gantrymq.broker.sessions.consumers import ConsumerGroup, ConsumerManager, tags_codes
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
+from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.tables.topics import queue_ids
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import DiskError
@@ -54,7 +54,7 @@ class _Queue(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Place:
+class _TopicGroup:
     """A group on a topic, or on its retry topic for POP, with the offsets of its queues."""
 
     group: str
@@ -88,47 +88,39 @@ class ConsumerLagCalculator:
         config: LiveConfig,
         clock: Clock,
         store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
+        tables: Tables,
         consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        buffer: PopBuffer,
-        inflight: InflightMessages,
+        pop: Pop,
     ) -> None:
-        self._config, self._clock, self._store, self._topics = config, clock, store, topics
-        self._groups, self._consumers, self._offsets = groups, consumers, offsets
-        self._buffer, self._inflight = buffer, inflight
+        self._config, self._clock, self._store, self._consumers = config, clock, store, consumers
+        self._topics, self._groups, self._offsets = tables.topics, tables.groups, tables.offsets
+        self._buffer, self._inflight = pop.buffer, pop.inflight
 
-    async def calculate(self, most: int) -> list[GroupLag]:
-        """The lag of at most ``most`` groups on topics."""
-        places: list[_Place] = []
-        async for place, queue in in_slices(self._queues(most)):
-            if not places or places[-1] is not place:
-                places.append(place)
+    async def calculate(self, max_groups: int) -> list[GroupLag]:
+        """The lag of at most ``max_groups`` groups on topics."""
+        topic_groups: list[_TopicGroup] = []
+        async for topic_group, queue in in_slices(self._queues(max_groups)):
+            if not topic_groups or topic_groups[-1] is not topic_group:
+                topic_groups.append(topic_group)
             if queue is not None:
-                place.queues.append(queue)
+                topic_group.queues.append(queue)
         now_ms = self._clock.now_ms()
-        return await asyncio.get_running_loop().run_in_executor(None, self._lags, places, now_ms)
+        return await asyncio.get_running_loop().run_in_executor(None, self._lags, topic_groups, now_ms)
 
     # On the event loop
 
-    def _queues(self, most: int) -> Iterator[tuple[_Place, _Queue | None]]:
+    def _queues(self, max_groups: int) -> Iterator[tuple[_TopicGroup, _Queue | None]]:
         """The queues of each place. A place comes once without a queue, first, because it may have none."""
-        count = 0
-        for place, topic, is_pop in self._places():
-            count += 1
-            if count > most:
-                return
-            yield place, None
-            config = self._topics.get(topic) if topic is not None else None
-            if topic is None or config is None:
-                continue
-            for queue_id in queue_ids(topic, config.write_queue_nums):
-                key = PoppedQueue(topic, place.group, queue_id)
-                yield place, self._popped(key) if is_pop else self._pulled(key)
+        for topic_group, topics, is_pop in islice(self._topic_groups(), max_groups):
+            yield topic_group, None
+            for topic in topics:
+                config = self._topics.get(topic)
+                for queue_id in queue_ids(topic, config.write_queue_nums if config is not None else 0):
+                    key = PoppedQueue(topic, topic_group.group, queue_id)
+                    yield topic_group, self._popped(key) if is_pop else self._pulled(key)
 
-    def _places(self) -> Iterator[tuple[_Place, str | None, bool]]:
-        """Each place with the topic to count, None without one, and whether the group pops."""
+    def _topic_groups(self) -> Iterator[tuple[_TopicGroup, list[str], bool]]:
+        """Each place with the topics to count, and whether the group pops."""
         for name in list(self._groups.table):
             group = self._consumers.subscribing(name)
             if group is None:
@@ -137,23 +129,21 @@ class ConsumerLagCalculator:
             for topic in list(group.subscriptions):
                 if topic.startswith(names.RETRY_PREFIX) or not self._has_permission(topic):
                     continue
-                yield _Place(name, topic, False, self._codes(group, topic)), topic, is_pop
+                yield _TopicGroup(name, topic, False, self._codes(group, topic)), [topic], is_pop
                 if is_pop:
-                    retry = self._retry_topic(topic, name)
-                    yield _Place(name, topic, True, None), retry, is_pop
+                    yield _TopicGroup(name, topic, True, None), self._retry_topics(topic, name), is_pop
 
     def _has_permission(self, topic: str) -> bool:
         config = self._topics.get(topic)
         perm = self._config.broker.broker_permission & (PERM_READ | PERM_WRITE)
         return config is not None and config.perm & perm != 0
 
-    def _retry_topic(self, topic: str, group: str) -> str | None:
+    def _retry_topics(self, topic: str, group: str) -> list[str]:
+        """The retry topics that a pop looks into."""
         broker = self._config.broker
-        versions = [broker.enable_retry_topic_v2]
-        if broker.enable_retry_topic_v2 and broker.retrieve_message_from_pop_retry_topic_v1:
-            versions.append(False)
-        found = (retry_topic(topic, group, is_v2=is_v2) for is_v2 in versions)
-        return next((name for name in found if self._has_permission(name)), None)
+        is_only_v2 = broker.enable_retry_topic_v2 and not broker.retrieve_message_from_pop_retry_topic_v1
+        retry_topics = (retry_topic(topic, group, is_v2=is_v2) for is_v2 in ((True,) if is_only_v2 else (True, False)))
+        return [name for name in retry_topics if self._has_permission(name)]
 
     def _codes(self, group: ConsumerGroup, topic: str) -> Collection[int] | None:
         """The tags codes that a group wants of a topic; None if all messages count."""
@@ -168,8 +158,9 @@ class ConsumerLagCalculator:
         delivered = self._buffer.next_offset(queue)
         if delivered < 0:
             delivered = self._offsets.query(group, topic, queue_id)
-        if delivered < 0:
-            delivered = end
+        if delivered < 0:  # the first pop of a retry topic begins with its first message
+            is_retry = topic.startswith(names.RETRY_PREFIX)
+            delivered = self._store.min_offset_in_queue(topic, queue_id) if is_retry else end
         inflight = self._inflight.count(queue)
         return _Queue(topic, queue_id, delivered - inflight, delivered, end, inflight)
 
@@ -182,30 +173,30 @@ class ConsumerLagCalculator:
 
     # On a thread
 
-    def _lags(self, places: list[_Place], now_ms: int) -> list[GroupLag]:
-        return [self._lag(place, now_ms) for place in places]
+    def _lags(self, topic_groups: list[_TopicGroup], now_ms: int) -> list[GroupLag]:
+        return [self._lag(topic_group, now_ms) for topic_group in topic_groups]
 
-    def _lag(self, place: _Place, now_ms: int) -> GroupLag:
+    def _lag(self, topic_group: _TopicGroup, now_ms: int) -> GroupLag:
         lag = inflight = ready = 0
         oldest_ms = undelivered_ms = _NEVER_MS
-        for one in place.queues:
-            delivered = one.delivered if one.delivered >= 0 else one.end
-            consumed = one.consumed if one.consumed >= 0 else one.end
-            waiting = self._count(one, delivered, one.end, place.codes)
+        for queue in topic_group.queues:
+            delivered = queue.delivered if queue.delivered >= 0 else queue.end
+            consumed = queue.consumed if queue.consumed >= 0 else queue.end
+            waiting = self._count(queue, delivered, queue.end, topic_group.codes)
             ready += waiting
-            if one.inflight >= 0:
-                lag += waiting + one.inflight
-                inflight += one.inflight
+            if queue.inflight >= 0:
+                lag += waiting + queue.inflight
+                inflight += queue.inflight
             else:
-                lag += self._count(one, consumed, one.end, place.codes)
-                begin = one.consumed if one.consumed >= 0 else max(one.delivered, 0)
-                inflight += self._count(one, begin, max(one.delivered, 0), place.codes)
-            oldest_ms = min(oldest_ms, self._store_time_ms(one, consumed))
-            undelivered_ms = min(undelivered_ms, self._store_time_ms(one, delivered))
+                lag += self._count(queue, consumed, queue.end, topic_group.codes)
+                begin = queue.consumed if queue.consumed >= 0 else max(queue.delivered, 0)
+                inflight += self._count(queue, begin, max(queue.delivered, 0), topic_group.codes)
+            oldest_ms = min(oldest_ms, self._store_time_ms(queue, consumed))
+            undelivered_ms = min(undelivered_ms, self._store_time_ms(queue, delivered))
         return GroupLag(
-            place.group,
-            place.topic,
-            place.is_retry,
+            topic_group.group,
+            topic_group.topic,
+            topic_group.is_retry,
             lag,
             max(now_ms - oldest_ms, 0),
             inflight,
@@ -230,8 +221,13 @@ class ConsumerLagCalculator:
         store = self._config.store
         try:
             return self._store.lookup.estimate_matches(
-                queue.topic, queue.queue_id, begin, end, codes,
-                most_units=store.max_consume_queue_scan, most_matches=store.sample_count_threshold,
-            )  # fmt: skip
+                queue.topic,
+                queue.queue_id,
+                begin,
+                end,
+                codes,
+                most_units=store.max_consume_queue_scan,
+                most_matches=store.sample_count_threshold,
+            )
         except DiskError:
             return end - begin

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import Enum
 
-from gantrymq.broker.appends.wire_messages import WireSends
+from gantrymq.broker.appends.send_runs import WireSends
 from gantrymq.format.pop_checkpoint import PopKey
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.put_result import PutMessageResult

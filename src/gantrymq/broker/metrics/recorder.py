@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gantrymq.broker import names
-from gantrymq.broker.appends.wire_messages import WireSends
+from gantrymq.broker.appends.send_runs import WireSends
 from gantrymq.broker.metrics import catalog
 from gantrymq.broker.metrics.meter import BrokerMeter, ReviveKind
 from gantrymq.clock import Clock
@@ -98,12 +98,12 @@ class RecordingMeter(BrokerMeter):
     """
 
     def __init__(
-        self, clock: Clock, is_system_topic: Callable[[str], bool], has_group: Callable[[str], bool], most: int
+        self, clock: Clock, is_system_topic: Callable[[str], bool], has_group: Callable[[str], bool], max_series: int
     ) -> None:
         self._now_s, self._is_system_topic, self._has_group = clock.monotonic_s, is_system_topic, has_group
         self.store = StoreEvents()
         self._counters = {
-            metric: Counter(metric, most)
+            metric: Counter(metric, max_series)
             for metric in (
                 *(catalog.MESSAGES_IN, catalog.MESSAGES_OUT, catalog.THROUGHPUT_IN, catalog.THROUGHPUT_OUT),
                 *(catalog.SEND_TO_DLQ, catalog.COMMIT_MESSAGES, catalog.ROLLBACK_MESSAGES),
@@ -112,14 +112,15 @@ class RecordingMeter(BrokerMeter):
             )
         }
         self._histograms = {
-            metric: Histogram(metric, most)
+            metric: Histogram(metric, max_series)
             for metric in (
                 *(catalog.MESSAGE_SIZE, catalog.TOPIC_CREATE_TIME, catalog.GROUP_CREATE_TIME),
                 *(catalog.FINISH_MESSAGE_LATENCY, catalog.RPC_LATENCY, catalog.DELAY_MESSAGE_LATENCY),
                 catalog.POP_BUFFER_SCAN_TIME,
             )
         }
-        # The series that requests need, by what the requests have at hand.
+        # The series that requests need, by what the requests have at hand. A series is made of its key alone, so that a
+        # label whose value the key lacks cannot be set.
         self._in: dict[tuple[str, str], _In] = {}
         self._out: dict[tuple[str, str, bool | None], _Out] = {}
         self._rpc: dict[tuple[int, int, bool, str], Distribution] = {}
@@ -154,16 +155,22 @@ class RecordingMeter(BrokerMeter):
 
     def _latency(self, request: RemotingCommand, code: int, result: str) -> Distribution:
         key = (request.code, code, request.is_suspended, result)
-        found = self._rpc.get(key)
-        if found is None:
-            histogram = self._histograms[catalog.RPC_LATENCY]
-            asked, answered = _name(RequestCode, request.code), _name(ResponseCode, code)
-            is_plain = code == ResponseCode.SUCCESS and request.code in _WITHOUT_LONG_POLLING
-            is_long_polling = None if is_plain else truth(request.is_suspended)
-            found = histogram.series(PROTOCOL, asked, answered, is_long_polling, result)
+        series = self._rpc.get(key)
+        if series is None:
+            series = self._new_latency(*key)
             if request.code in RequestCode._value2member_map_:  # a client chooses the others
-                self._rpc[key] = found
-        return found
+                self._rpc[key] = series
+        return series
+
+    def _new_latency(self, request_code: int, code: int, is_suspended: bool, result: str) -> Distribution:
+        is_plain = code == ResponseCode.SUCCESS and request_code in _WITHOUT_LONG_POLLING
+        return self._histograms[catalog.RPC_LATENCY].series(
+            protocol_type=PROTOCOL,
+            request_code=_name(RequestCode, request_code),
+            response_code=_name(ResponseCode, code),
+            is_long_polling=None if is_plain else truth(is_suspended),
+            result=result,
+        )
 
     # Messages
 
@@ -181,29 +188,33 @@ class RecordingMeter(BrokerMeter):
         run = sends.run
         text = run.text.tobytes()
         if any(mark in text for mark in _RUN_MARKS):
-            places = zip(*run.columns[send_columns.PROPERTIES_AT : send_columns.UNIQUE_AT].tolist(), strict=True)
-            for one, (begin, length) in zip(sends.each(result), places, strict=True):
-                self.stored(one, text[begin : begin + length].decode("utf-8", "replace"))
+            ranges = zip(*run.columns[send_columns.PROPERTIES_AT : send_columns.UNIQUE_AT].tolist(), strict=True)
+            for send, (begin, length) in zip(sends.each(result), ranges, strict=True):
+                self.stored(send, text[begin : begin + length].decode("utf-8", "replace"))
             return
         sizes = np.diff(run.columns[send_columns.PHY_OFFSET], append=result.end_offset)
         into = self._in_of(result.topic, _NORMAL)
         into.messages.value += len(run)
         into.bytes.value += result.size_bytes
-        found = np.bincount(np.searchsorted(_SIZES, sizes), minlength=len(_SIZES) + 1).tolist()
-        into.size.counts = [old + new for old, new in zip(into.size.counts, found, strict=True)]
+        counts = np.bincount(np.searchsorted(_SIZES, sizes), minlength=len(_SIZES) + 1).tolist()
+        into.size.counts = [old + new for old, new in zip(into.size.counts, counts, strict=True)]
         into.size.sum += result.size_bytes
 
     def _in_of(self, topic: str, kind: str) -> _In:
-        found = self._in.get((topic, kind))
-        if found is None:
-            labels = (topic, kind, truth(self._is_system_topic(topic)))
-            messages, size_bytes = self._counters[catalog.MESSAGES_IN], self._counters[catalog.THROUGHPUT_IN]
-            is_kept = not messages.is_full
-            sizes = self._histograms[catalog.MESSAGE_SIZE]
-            found = _In(messages.series(*labels), size_bytes.series(*labels), sizes.series(*labels))
+        key = (topic, kind)
+        series = self._in.get(key)
+        if series is None:
+            is_kept = not self._counters[catalog.MESSAGES_IN].is_full
+            series = self._new_in(*key)
             if is_kept:
-                self._in[topic, kind] = found
-        return found
+                self._in[key] = series
+        return series
+
+    def _new_in(self, topic: str, kind: str) -> _In:
+        labels = {"topic": topic, "message_type": kind, "is_system": truth(self._is_system_topic(topic))}
+        messages, size_bytes = self._counters[catalog.MESSAGES_IN], self._counters[catalog.THROUGHPUT_IN]
+        sizes = self._histograms[catalog.MESSAGE_SIZE]
+        return _In(messages.series(**labels), size_bytes.series(**labels), sizes.series(**labels))
 
     def got(self, group: str, topic: str, messages: int, size_bytes: int, *, is_retry: bool | None = None) -> None:
         """Messages were delivered to a group."""
@@ -214,46 +225,66 @@ class RecordingMeter(BrokerMeter):
         out.bytes.value += size_bytes
 
     def _out_of(self, group: str, topic: str, is_retry: bool | None) -> _Out:
-        found = self._out.get((group, topic, is_retry))
-        if found is None:
-            is_system = names.is_system_group(group) or self._is_system_topic(topic)
-            labels = (topic, group, truth(is_system), None if is_retry is None else truth(is_retry))
-            messages, size_bytes = self._counters[catalog.MESSAGES_OUT], self._counters[catalog.THROUGHPUT_OUT]
-            is_kept = not messages.is_full
-            found = _Out(messages.series(*labels), size_bytes.series(*labels))
+        key = (group, topic, is_retry)
+        series = self._out.get(key)
+        if series is None:
+            is_kept = not self._counters[catalog.MESSAGES_OUT].is_full
+            series = self._new_out(*key)
             if is_kept:
-                self._out[group, topic, is_retry] = found
-        return found
+                self._out[key] = series
+        return series
+
+    def _new_out(self, group: str, topic: str, is_retry: bool | None) -> _Out:
+        labels = {
+            "topic": topic,
+            "consumer_group": group,
+            "is_system": truth(names.is_system_group(group) or self._is_system_topic(topic)),
+            "is_retry": None if is_retry is None else truth(is_retry),
+        }
+        messages, size_bytes = self._counters[catalog.MESSAGES_OUT], self._counters[catalog.THROUGHPUT_OUT]
+        return _Out(messages.series(**labels), size_bytes.series(**labels))
 
     def sent_to_dlq(self, group: str, topic: str) -> None:
         """A consumer gave a message up."""
         is_system = self._is_system_topic(topic) or names.is_system_group(group.upper())
-        self._count(catalog.SEND_TO_DLQ, group, topic, truth(is_system))
+        self._count(catalog.SEND_TO_DLQ, consumer_group=group, topic=topic, is_system=truth(is_system))
 
     # Transactions
 
     def committed(self, topic: str, latency_s: int) -> None:
         """A transactional message was committed."""
-        self._count(catalog.COMMIT_MESSAGES, topic)
-        self._histograms[catalog.FINISH_MESSAGE_LATENCY].series(topic).record(latency_s)
+        self._count(catalog.COMMIT_MESSAGES, topic=topic)
+        self._histograms[catalog.FINISH_MESSAGE_LATENCY].series(topic=topic).record(latency_s)
 
     def rolled_back(self, topic: str) -> None:
         """A transactional message was rolled back."""
-        self._count(catalog.ROLLBACK_MESSAGES, topic)
+        self._count(catalog.ROLLBACK_MESSAGES, topic=topic)
 
     # POP
 
     def revive_put(self, key: PopKey, kind: ReviveKind, status: PutMessageStatus) -> None:
         """A checkpoint or an acknowledgement was put into the revive topic."""
-        self._count(catalog.POP_REVIVE_IN, self._group(key), key.topic, kind.value, status.name)
+        self._count(
+            catalog.POP_REVIVE_IN,
+            consumer_group=self._group(key),
+            topic=key.topic,
+            revive_message_type=kind.value,
+            put_status=status.name,
+        )
 
     def revive_got(self, key: PopKey, kind: ReviveKind, queue_id: int) -> None:
         """A checkpoint or an acknowledgement was read from a queue of the revive topic."""
-        self._count(catalog.POP_REVIVE_OUT, self._group(key), key.topic, str(queue_id), kind.value)
+        self._count(
+            catalog.POP_REVIVE_OUT,
+            consumer_group=self._group(key),
+            topic=key.topic,
+            queue_id=str(queue_id),
+            revive_message_type=kind.value,
+        )
 
     def revived(self, key: PopKey, status: PutMessageStatus) -> None:
         """A message was put into the retry topic of its group."""
-        self._count(catalog.POP_REVIVE_RETRY, self._group(key), key.topic, status.name)
+        self._count(catalog.POP_REVIVE_RETRY, consumer_group=self._group(key), topic=key.topic, put_status=status.name)
 
     def _group(self, key: PopKey) -> str:
         return key.group if self._has_group(key.group) else _UNKNOWN
@@ -266,11 +297,12 @@ class RecordingMeter(BrokerMeter):
 
     def topics_updated(self, took_ms: int, *, is_done: bool, is_system: bool) -> None:
         """Topics were created or changed."""
-        self._histograms[catalog.TOPIC_CREATE_TIME].series(_status(is_done), truth(is_system)).record(took_ms)
+        histogram = self._histograms[catalog.TOPIC_CREATE_TIME]
+        histogram.series(invocation_status=_status(is_done), is_system=truth(is_system)).record(took_ms)
 
     def groups_updated(self, took_ms: int, *, is_done: bool) -> None:
         """Groups were created or changed."""
-        self._histograms[catalog.GROUP_CREATE_TIME].series(_status(is_done)).record(took_ms)
+        self._histograms[catalog.GROUP_CREATE_TIME].series(invocation_status=_status(is_done)).record(took_ms)
 
     def forget_topics(self, topics: Collection[str]) -> None:
         """Topics were deleted."""
@@ -281,20 +313,21 @@ class RecordingMeter(BrokerMeter):
         self._forget("consumer_group", groups)
 
     def _forget(self, label: str, values: Collection[str]) -> None:
+        self._take_store_events()
         self._in.clear()
         self._out.clear()
-        for one in self._instruments():
-            if label in one.metric.labels:
-                one.forget(label, values)
+        for instrument in self._instruments():
+            if label in instrument.metric.labels:
+                instrument.forget(label, values)
 
-    def _count(self, metric: Metric, *labels: str, value: int = 1) -> None:
-        self._counters[metric].series(*labels).value += value
+    def _count(self, metric: Metric, value: int = 1, **labels: str | None) -> None:
+        self._counters[metric].series(**labels).value += value
 
     # The store's threads
 
     def _take_store_events(self) -> None:
-        taken = self.store.take()
-        for topic, sizes in taken.delivered.items():
+        events = self.store.take()
+        for topic, sizes in events.delivered.items():
             into = self._in_of(topic, _DELAY)
             into.messages.value += sizes.value.total
             into.bytes.value += sizes.sum
@@ -302,11 +335,11 @@ class RecordingMeter(BrokerMeter):
             out = self._out_of(SCHEDULE_GROUP, names.SCHEDULE_TOPIC, None)
             out.messages.value += sizes.value.total
             out.bytes.value += sizes.sum
-        for topic, delays in taken.enqueued.items():
-            self._count(catalog.TIMER_ENQUEUE, *catalog.STORE_LABELS, topic, value=delays.value.total)
-            self._histograms[catalog.DELAY_MESSAGE_LATENCY].series(*catalog.STORE_LABELS, topic).add(delays)
-        for topic, messages in taken.dequeued.items():
-            self._count(catalog.TIMER_DEQUEUE, *catalog.STORE_LABELS, topic, value=messages)
+        for topic, delays in events.enqueued.items():
+            self._count(catalog.TIMER_ENQUEUE, delays.value.total, **catalog.STORE_LABELS, topic=topic)
+            self._histograms[catalog.DELAY_MESSAGE_LATENCY].series(**catalog.STORE_LABELS, topic=topic).add(delays)
+        for topic, messages in events.dequeued.items():
+            self._count(catalog.TIMER_DEQUEUE, messages, **catalog.STORE_LABELS, topic=topic)
 
 
 class _Events(NamedTuple):
@@ -331,8 +364,8 @@ class StoreEvents(StoreMeter):
     def take(self) -> _Events:
         """Return what was measured since the last call."""
         with self._lock:
-            taken, self._events = self._events, self._empty()
-        return taken
+            events, self._events = self._events, self._empty()
+        return events
 
     def delivered(self, topic: str, size_bytes: int) -> None:
         """A delayed message was put into its topic."""
@@ -358,5 +391,5 @@ def _status(is_done: bool) -> str:
 
 def _name(codes: type[RequestCode] | type[ResponseCode], code: int) -> str:
     """RocketMQ's name of a code in lower case. A client may send any request code, so all others are one."""
-    found = codes._value2member_map_.get(code)
-    return found.name.lower() if found is not None else _UNKNOWN
+    member = codes._value2member_map_.get(code)
+    return member.name.lower() if member is not None else _UNKNOWN

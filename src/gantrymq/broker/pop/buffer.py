@@ -19,6 +19,7 @@ Source: PopBufferMergeService.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -74,11 +75,11 @@ class PopBuffer:
         store: MessageStore,
         offsets: ConsumerOffsetManager,
         revive: ReviveLog,
-        log: LimitedLog,
         meter: BrokerMeter,
     ) -> None:
         self._config, self._clock, self._store, self._meter = config, clock, store, meter
-        self._offsets, self._revive, self._log = offsets, revive, log
+        self._offsets, self._revive = offsets, revive
+        self._log = LimitedLog(asyncio.get_running_loop().time)
         self._queues: dict[PoppedQueue, deque[_Pop]] = {}
         self._points: dict[PopKey, _Pop] = {}  # not stored yet, or still collecting acknowledgements
         self._flush_asked_ms = 0
@@ -103,6 +104,13 @@ class PopBuffer:
         """The offset at which the next pop of a queue begins; -1 if that is the committed offset."""
         pops = self._queues.get(queue)
         return pops[-1].next_offset if pops else -1
+
+    def visible_from(self, queue: PoppedQueue) -> int:
+        """The offset at which a pop of a queue would begin. Nothing is committed for a new group."""
+        offset = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+        if offset < 0:
+            offset = self._store.min_offset_in_queue(queue.topic, queue.queue_id)
+        return max(offset, self.next_offset(queue))
 
     def has_room(self, queue: PoppedQueue) -> bool:
         """Whether the limits allow one more uncommitted pop of a queue."""
@@ -149,9 +157,9 @@ class PopBuffer:
 
     def forget(self, topic: str = "", group: str = "") -> None:
         """Discard the pops of a deleted topic or group."""
-        for queue in [one for one in self._queues if topic == one.topic or group == one.group]:
+        for queue in [queue for queue in self._queues if topic == queue.topic or group == queue.group]:
             del self._queues[queue]
-        for key in [one for one in self._points if topic == one.topic or group == one.group]:
+        for key in [point for point in self._points if topic == point.topic or group == point.group]:
             del self._points[key]
 
     # Acknowledgements
@@ -215,9 +223,11 @@ class PopBuffer:
             pop.puts -= 1
             if log_end < 0:
                 self._log.warning(
-                    "a checkpoint cannot be stored, and is put again", topic=point.key.topic, group=point.key.group,
+                    "a checkpoint cannot be stored, and is put again",
+                    topic=point.key.topic,
+                    group=point.key.group,
                     reason=reason,
-                )  # fmt: skip
+                )
             else:
                 pop.log_end = log_end
                 self._store_acks(pop)
@@ -236,10 +246,10 @@ class PopBuffer:
             self._settle(pop)
             return
         is_batch = self._config.broker.enable_pop_batch_ack
-        acks = [tuple(offsets)] if is_batch else [(one,) for one in offsets]
+        acks = [tuple(offsets)] if is_batch else [(offset,) for offset in offsets]
         pop.puts += len(acks)
-        for one in acks:
-            self._store_ack(pop, PopAck(point.key, one, is_batch), point)
+        for ack in acks:
+            self._store_ack(pop, PopAck(point.key, ack, is_batch), point)
 
     def _store_ack(self, pop: _Pop, ack: PopAck, point: PopCheckpoint) -> None:
         def stored(log_end: int, reason: str | None) -> None:
@@ -276,6 +286,31 @@ class PopBuffer:
 
     def _commit(self, queue: PoppedQueue, flushed: int) -> bool:
         """Commit the offset of a queue as far as its checkpoints are durable. Returns whether one waits for a flush."""
+        # The obvious way: a pop puts its checkpoint, commits the offset behind its messages, and answers. It loses
+        # messages. The two are in different files: the checkpoint is a record of the log, which is flushed every 500
+        # ms, and the offset is a number of consumerOffset.json, which is saved every 5 s. A power cut between a flush
+        # of the table and one of the log leaves the offset without the checkpoint: the group goes on behind messages
+        # that were not acknowledged, and no revive brings them back. (RocketMQ 5.5 commits when the checkpoint is
+        # written, not when it is durable.) The other order, offset first at the acknowledgement, delivers every message
+        # of a slow consumer to the other consumers of the group meanwhile.
+        #
+        # So there are two numbers. The next pop begins behind the last one of this buffer (next_offset). The committed
+        # offset follows behind it, over checkpoints that cannot be lost any more:
+        #
+        #   the first pop of the queue           log_end   may its offset be committed
+        #   its checkpoint is being put          -1        no: it may be refused, and is put again by the next scan
+        #   merging, not all acknowledged        -1        no: neither checkpoint nor acknowledgement is in the log
+        #   merging, all acknowledged            0         yes: nothing of it has to come back, and nothing is stored
+        #   checkpoint in the log, not flushed   > flushed no: a flush is requested, at most one in _FLUSH_MS
+        #   checkpoint flushed                   <= flushed yes: a revive brings back what is not acknowledged
+        #   no message matched (skip)            0         yes: there is nothing to bring back
+        #
+        # Pops are committed in the order of the queue, not in the order in which they become durable. Pop 2 may be all
+        # acknowledged while pop 1 still merges: committing behind pop 2 would skip the messages of pop 1 after a kill.
+        # A kill therefore delivers messages of acknowledged pops again at worst, never fewer.
+        #
+        # An operator may move the group forwards meanwhile, or a deletion may remove the queue. The offset is committed
+        # only if it is larger than the one in the table; clear() and forget() drop the pops of a queue that was reset.
         pops, offset = self._queues.get(queue), -1
         while pops and 0 <= pops[0].log_end <= flushed and not self._is_merging(pops[0]):
             offset = pops.popleft().next_offset

@@ -42,5 +42,5 @@ class InflightMessages:
 
     def forget(self, topic: str = "", group: str = "") -> None:
         """Forget the queues of a deleted topic or group."""
-        for queue in [one for one in self._counts if topic == one.topic or group == one.group]:
+        for queue in [queue for queue in self._counts if topic == queue.topic or group == queue.group]:
             del self._counts[queue]

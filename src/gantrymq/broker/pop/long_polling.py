@@ -29,12 +29,14 @@ from enum import Enum, auto
 from itertools import count
 from typing import NamedTuple, Protocol
 
+from gantrymq.broker.pop.order_locks import OrderLocks
 from gantrymq.broker.pop.records import retry_topic
 from gantrymq.broker.sessions.long_polling import MAX_WAIT_MS, held_bytes
 from gantrymq.broker.sessions.waiting_requests import ArrivalReports, Asker, WaitingByConnection
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
+from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import FairTurns
 
 EXPIRE_MS = 50
@@ -98,20 +100,20 @@ class OfPoll(Protocol):
     attempt_id: str | None
 
 
-def wait_until(asked: OfPoll, clock: Clock) -> int:
+def wait_until(header: OfPoll, clock: Clock) -> int:
     """The monotonic time in ms at which the wait of a request ends that has just come.
 
     A client whose clock is ahead stops waiting before its born time plus its poll time. Messages that a pop hands out
     after that are invisible in vain, so a born time in the future counts as now.
     """
     now_ms = clock.now_ms()
-    asked.born_time = min(asked.born_time or now_ms, now_ms)
-    return monotonic_ms(clock) + min(asked.born_time + asked.poll_time - now_ms, MAX_WAIT_MS)
+    header.born_time = min(header.born_time or now_ms, now_ms)
+    return monotonic_ms(clock) + min(header.born_time + header.poll_time - now_ms, MAX_WAIT_MS)
 
 
-def waiting_bytes(asked: OfPoll, key: PollKey) -> int:
+def waiting_bytes(header: OfPoll, key: PollKey) -> int:
     """The approximate memory of a waiting request, in bytes."""
-    return held_bytes((key.topic, key.group, asked.exp_type, asked.exp, asked.attempt_id), None)
+    return held_bytes((key.topic, key.group, header.exp_type, header.exp, header.attempt_id), None)
 
 
 @dataclass(slots=True)
@@ -169,27 +171,29 @@ class PopLongPolling:
                 self._by_name.setdefault(name, {})[key] = None
         return watched.arrivals
 
-    def wait(self, one: WaitingPop, arrivals: int) -> Polling:
+    def wait(self, request: WaitingPop, arrivals: int) -> Polling:
         """Let a request wait, unless its time is over or too many wait. ``arrivals`` is the number when the request
         began. If more have arrived since, the request looks again at once.
         """
         broker, now_ms = self._config.broker, monotonic_ms(self._clock)
-        if now_ms > one.deadline_ms - _EARLY_MS or self._loop is None:
+        if now_ms > request.deadline_ms - _EARLY_MS or self._loop is None:
             return Polling.TIMEOUT
-        same = self._waiting.get(one.key, {})
+        same = self._waiting.get(request.key, {})
         if len(same) > broker.pop_polling_size:
             return Polling.FULL
-        watched = self._watched.get(one.key.watch)
+        watched = self._watched.get(request.key.watch)
         if watched is None or watched.arrivals != arrivals:
-            self._loop.call_soon(self._resume, one)
+            self._loop.call_soon(self._resume, request)
             return Polling.WAITS
         waiting = self._by_connection
-        while len(waiting) >= broker.max_pop_polling_size or waiting.size_bytes + one.size_bytes > MAX_WAITING_BYTES:
-            if not self._make_way(one):
+        while (
+            len(waiting) >= broker.max_pop_polling_size or waiting.size_bytes + request.size_bytes > MAX_WAITING_BYTES
+        ):
+            if not self._make_way(request):
                 return Polling.FULL
-        self._waiting.setdefault(one.key, {})[one] = None
-        waiting.add(one)
-        heapq.heappush(self._deadlines, (one.deadline_ms, next(self._numbers), one))
+        self._waiting.setdefault(request.key, {})[request] = None
+        waiting.add(request)
+        heapq.heappush(self._deadlines, (request.deadline_ms, next(self._numbers), request))
         watched.waiting += 1
         return Polling.WAITS
 
@@ -201,17 +205,17 @@ class PopLongPolling:
         """Drop the requests of a closed connection."""
         requests = self._by_connection.of(channel)
         if requests and self._turns is not None:
-            self._turns.work_through(self._take_out(one) for one in requests)
+            self._turns.work_through(self._take_out(request) for request in requests)
 
     def notify(self, key: PollKey) -> bool:
         """Wake one request that waits for a queue. Returns whether one did."""
         waiting = self._waiting.get(key)
         while waiting:
-            one = next(reversed(waiting)) if self._newest_first else next(iter(waiting))
-            self._take_out(one)
-            if not one.channel.is_closed:
+            request = next(reversed(waiting)) if self._newest_first else next(iter(waiting))
+            self._take_out(request)
+            if not request.channel.is_closed:
                 assert self._loop is not None, "requests wait while the loop runs"
-                self._loop.call_soon(self._resume, one)
+                self._loop.call_soon(self._resume, request)
                 return True
         return False
 
@@ -227,7 +231,7 @@ class PopLongPolling:
 
     def answer_all(self, topic: str) -> None:
         """Let every request for a topic that was deleted look again."""
-        requests = [one for key, waiting in self._waiting.items() if key.topic == topic for one in waiting]
+        requests = [request for key, waiting in self._waiting.items() if key.topic == topic for request in waiting]
         if requests and self._turns is not None:
             self._turns.work_through(self._answer(requests))
 
@@ -268,39 +272,39 @@ class PopLongPolling:
                 yield
 
     def _answer(self, requests: list[WaitingPop]) -> Iterator[None]:
-        for one in requests:
-            if self._take_out(one):
-                self._resume(one)
+        for request in requests:
+            if self._take_out(request):
+                self._resume(request)
             yield
 
-    def _resume(self, one: WaitingPop) -> None:
-        if one.channel.is_closed:
+    def _resume(self, request: WaitingPop) -> None:
+        if request.channel.is_closed:
             return
         try:
-            one.resume()
+            request.resume()
         except Exception:  # continue: the other requests have left the table too, and must be answered
-            log.exception("a pop that waited could not be answered", topic=one.key.topic)
+            log.exception("a pop that waited could not be answered", topic=request.key.topic)
 
     # Tables
 
-    def _take_out(self, one: WaitingPop) -> bool:
+    def _take_out(self, request: WaitingPop) -> bool:
         """Remove a request from the tables. Returns False if it is not in them."""
-        waiting = self._waiting.get(one.key)
-        if waiting is None or one not in waiting:
+        waiting = self._waiting.get(request.key)
+        if waiting is None or request not in waiting:
             return False
-        del waiting[one]
+        del waiting[request]
         if not waiting:
-            del self._waiting[one.key]
-        self._by_connection.remove(one)
-        watched = self._watched.get(one.key.watch)
+            del self._waiting[request.key]
+        self._by_connection.remove(request)
+        watched = self._watched.get(request.key.watch)
         if watched is not None:
             watched.waiting -= 1
         return True
 
-    def _make_way(self, one: WaitingPop) -> bool:
+    def _make_way(self, request: WaitingPop) -> bool:
         """Answer the oldest requests of the connection that holds most. Returns False if that would be the asker's."""
-        own_bytes = self._by_connection.size_bytes_of(one.channel)
-        if own_bytes + one.size_bytes >= self._by_connection.largest_bytes or self._turns is None:
+        own_bytes = self._by_connection.size_bytes_of(request.channel)
+        if own_bytes + request.size_bytes >= self._by_connection.largest_bytes or self._turns is None:
             return False
         oldest = self._by_connection.oldest_of_largest()
         for waiting in oldest:
@@ -319,3 +323,48 @@ class PopLongPolling:
                 watches.pop(key, None)
                 if not watches:
                     self._by_name.pop(name, None)
+
+
+class PopWaiting:
+    """Waiting pops and waiting notifications. They exist before the store, which reports arrivals to them.
+
+    ``locks`` are the queues that ordered pops have blocked.
+    """
+
+    def __init__(self, config: LiveConfig, clock: Clock) -> None:
+        self._clock = clock
+        self.locks = OrderLocks()
+        self.pops = PopLongPolling(config, clock)
+        self.notifications = PopLongPolling(config, clock, newest_first=True)
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """Report that a queue has grown. Thread rule: any thread."""
+        self.pops.arrived(topic, queue_id)
+        self.notifications.arrived(topic, queue_id)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to wake this event loop for arrivals."""
+        self.pops.start(loop)
+        self.notifications.start(loop)
+
+    def stop(self) -> None:
+        """Stop. Waiting requests get no answer."""
+        self.pops.stop()
+        self.notifications.stop()
+
+    def forget(self, channel: Channel) -> None:
+        """Drop the requests of a closed connection."""
+        self.pops.forget(channel)
+        self.notifications.forget(channel)
+
+    def expire(self) -> None:
+        """Answer the requests whose time is over, and look at queues that are free again."""
+        self.pops.expire()
+        self.notifications.expire()
+        for topic, group, queue_id in self.locks.freed(self._clock.now_ms()):
+            self.look(topic, group, queue_id)
+
+    def look(self, topic: str, group: str, queue_id: int) -> None:
+        """Let one pop and one notification look at a queue that may have a message for them."""
+        for polling in (self.pops, self.notifications):
+            polling.look(PollKey(topic, group, queue_id))

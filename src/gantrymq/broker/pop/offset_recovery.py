@@ -7,7 +7,8 @@ far the pops of a queue had come, so the offsets follow them. (RocketMQ delivers
 Only the last ``_MAX_RECORDS`` timer messages are read. An offset follows checkpoints only up to the first gap. A
 filter may have skipped the messages of a gap, but their checkpoint may also have been only in memory. Pops go forward:
 a checkpoint that begins before the end of the last one follows a reset of the offset, and earlier checkpoints do not
-count. A checkpoint of a single message is that of a changed invisible time.
+count, nor do those of a topic that was deleted since. A checkpoint of a single message is that of a changed invisible
+time.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def recover_offsets(store: MessageStore, offsets: ConsumerOffsetManager, revive_
 
 
 def _runs(store: MessageStore, begin: int, end: int, revive_topic: str) -> dict[PoppedQueue, list[_Run]]:
-    found: dict[PoppedQueue, list[_Run]] = {}
+    runs: dict[PoppedQueue, list[_Run]] = {}
     while begin < end:
         try:
             read = store.get(TIMER_TOPIC, 0, begin, max_msgs=_RECORDS_A_READ)
@@ -62,21 +63,21 @@ def _runs(store: MessageStore, begin: int, end: int, revive_topic: str) -> dict[
             return {}
         for record in read.messages:
             if record.properties.get(PROPERTY_REAL_TOPIC) == revive_topic and record.tags == CHECKPOINT_TAG:
-                _take(found, record.body)
+                _take(runs, record.body, store, record.phy_offset)
         if read.next_begin_offset <= begin:
             break
         begin = read.next_begin_offset
-    return found
+    return runs
 
 
-def _take(found: dict[PoppedQueue, list[_Run]], body: bytes) -> None:
+def _take(runs_of: dict[PoppedQueue, list[_Run]], body: bytes, store: MessageStore, phy_offset: int) -> None:
     try:
         point = decode_pop_checkpoint(body)
     except ValueError:
         return
-    if not point.diffs or point.re_puts is not None:
+    if not point.diffs or point.re_puts is not None or store.is_deleted(point.key.topic, phy_offset):
         return
-    runs = found.setdefault(PoppedQueue(point.key.topic, point.key.group, point.key.queue_id), [])
+    runs = runs_of.setdefault(PoppedQueue(point.key.topic, point.key.group, point.key.queue_id), [])
     run = _Run(point.key.start_offset, point.key.start_offset + max(point.diffs) + 1)
     if not runs or run.begin > runs[-1].end:
         runs.append(run)

@@ -28,15 +28,15 @@ class OrderLocks:
         self._free_at_ms[queue] = free_at_ms
         heapq.heappush(self._times, (free_at_ms, queue))
         if len(self._times) > 2 * len(self._free_at_ms) + 1_000:
-            self._times = [(time_ms, one) for one, time_ms in self._free_at_ms.items()]
+            self._times = [(time_ms, queue) for queue, time_ms in self._free_at_ms.items()]
             heapq.heapify(self._times)
 
     def freed(self, now_ms: int) -> list[PoppedQueue]:
         """The queues that are free since the last call."""
-        found = []
+        free = []
         while self._times and self._times[0][0] <= now_ms:
             free_at_ms, queue = heapq.heappop(self._times)
             if self._free_at_ms.get(queue) == free_at_ms:
                 del self._free_at_ms[queue]
-                found.append(queue)
-        return found
+                free.append(queue)
+        return free

@@ -84,16 +84,6 @@ def retry_topic(topic: str, group: str, *, is_v2: bool) -> str:
     return retry_topic_v2(topic, group) if is_v2 else retry_topic_v1(topic, group)
 
 
-def normal_topic(topic: str, group: str) -> str | None:
-    """The topic that a retry topic of ``group`` is for; a topic that is not one is itself. None for others' topics."""
-    if not topic.startswith(names.RETRY_PREFIX):
-        return topic
-    for separator in ("+", "_"):
-        if topic.startswith(prefix := f"{names.RETRY_PREFIX}{group}{separator}"):
-            return topic[len(prefix) :]
-    return None
-
-
 def retried_message(stored: StoredMessage, point: PopCheckpoint, topic: str, queue_id: int, host: Host) -> Message:
     """What a message that was not acknowledged is put into a queue of its retry topic as."""
     properties = dict(stored.properties)

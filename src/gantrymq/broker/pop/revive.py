@@ -29,16 +29,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gantrymq.broker import names
-from gantrymq.broker.appends.put_queue import PutQueue
-from gantrymq.broker.metrics.meter import BrokerMeter, ReviveKind
+from gantrymq.broker.measures import Measures
+from gantrymq.broker.metrics.meter import ReviveKind
 from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.broker.pop.inflight import InflightMessages
-from gantrymq.broker.pop.records import normal_topic, retried_message, retry_topic
+from gantrymq.broker.pop.records import retried_message, retry_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
-from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker.storage import Storage
+from gantrymq.broker.tables.tables import Tables
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import DiskError, RemotingError
@@ -49,13 +47,14 @@ from gantrymq.format.pop_checkpoint import (
     PopKey,
     decode_pop_record,
 )
+from gantrymq.model.delays import pop_rewrite_delays_s
 from gantrymq.model.java import LONG_MAX, parse_number
 from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, StoredMessage
+from gantrymq.model.receipt_handle import normal_topic
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.lookup import GetMessageResult
-from gantrymq.store.message_store import MessageStore
 
 TICK_MS = 200  # the interval between two looks at the clock
 _GRACE_MS = AHEAD_MS + 1_000  # after the revive time, for acknowledgements that arrive late, as in RocketMQ
@@ -64,8 +63,6 @@ _MAX_POINTS = 20_000  # of a revive queue
 _MAX_EARLY = 10_000
 _MAX_FAILED_READS = 50
 _POINTS_AT_ONCE = 32  # checkpoints whose messages are put at the same time
-# The delay in seconds of a new checkpoint for a message that could not be revived (ckRewriteIntervalsInSeconds).
-_RETRY_DELAYS_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
 @dataclass(slots=True)
@@ -102,20 +99,17 @@ class PopReviveService:
         self,
         config: LiveConfig,
         clock: Clock,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStatsManager,
-        puts: PutQueue,
+        storage: Storage,
+        tables: Tables,
+        measures: Measures,
         revive: ReviveLog,
         inflight: InflightMessages,
-        log: LimitedLog,
-        meter: BrokerMeter,
     ) -> None:
-        self._config, self._clock, self._store, self._topics = config, clock, store, topics
-        self._groups, self._offsets, self._stats, self._puts = groups, offsets, stats, puts
-        self._revive, self._inflight, self._log, self._meter = revive, inflight, log, meter
+        self._config, self._clock, self._measures = config, clock, measures
+        self._store, self._puts = storage.store, storage.puts
+        self._topics, self._groups, self._offsets = tables.topics, tables.groups, tables.offsets
+        self._revive, self._inflight, self._meter = revive, inflight, measures.meter
+        self._log = LimitedLog(asyncio.get_running_loop().time)
         self._queues: dict[int, _ReviveQueue] = {}
         self._last_ms = clock.now_ms()
         self._running = asyncio.Lock()
@@ -207,12 +201,12 @@ class PopReviveService:
         topic, queue_id = self._revive.topic, queue.queue_id
         end = self._store.max_offset_in_queue(topic, queue_id)
         while queue.next < end and len(queue.points) < _MAX_POINTS:
-            found = self._read(queue)
-            for record in found.messages:
+            read = self._read(queue)
+            for record in read.messages:
                 self._take(queue, record)
-            if found.next_begin_offset <= queue.next:
+            if read.next_begin_offset <= queue.next:
                 break
-            queue.next = found.next_begin_offset
+            queue.next = read.next_begin_offset
             await asyncio.sleep(0)
         now_ms, until_ms = self._clock.now_ms(), queue.delivered_ms - _GRACE_MS
         if queue.next >= end:
@@ -226,22 +220,25 @@ class PopReviveService:
         Until then the result is empty, and the other queues continue.
         """
         topic, queue_id, offset = self._revive.topic, queue.queue_id, queue.next
-        for most in (_RECORDS_A_READ, 1):
+        for max_records in (_RECORDS_A_READ, 1):
             try:
-                found = self._store.get(topic, queue_id, offset, max_msgs=most)
+                read = self._store.get(topic, queue_id, offset, max_msgs=max_records)
             except DiskError as error:
                 reason = str(error)
             else:
                 queue.failed_reads = 0
-                size_bytes = sum(one.size_bytes for one in found.messages)
-                self._meter.got(names.REVIVE_GROUP, topic, len(found.messages), size_bytes)
-                return found
+                size_bytes = sum(message.size_bytes for message in read.messages)
+                self._meter.got(names.REVIVE_GROUP, topic, len(read.messages), size_bytes)
+                return read
         queue.failed_reads += 1
         is_given_up = queue.failed_reads >= _MAX_FAILED_READS
         self._log.warning(
-            "a record of the revive topic cannot be read from the disk", queue=queue_id, offset=offset, reason=reason,
+            "a record of the revive topic cannot be read from the disk",
+            queue=queue_id,
+            offset=offset,
+            reason=reason,
             given_up=is_given_up,
-        )  # fmt: skip
+        )
         if is_given_up:
             queue.failed_reads = 0
         return GetMessageResult(GetMessageStatus.MESSAGE_WAS_REMOVING, offset + is_given_up)
@@ -252,12 +249,14 @@ class PopReviveService:
             value = decode_pop_record(record.tags or "", record.body)
         except ValueError as error:
             self._log.warning(
-                "a record of the revive topic cannot be read, and is skipped", queue=queue.queue_id,
-                offset=record.queue_offset, reason=str(error),
-            )  # fmt: skip
+                "a record of the revive topic cannot be read, and is skipped",
+                queue=queue.queue_id,
+                offset=record.queue_offset,
+                reason=str(error),
+            )
             value = None
         if isinstance(value, PopCheckpoint):
-            value.revive_offset = record.queue_offset
+            value.revive_offset, value.phy_offset = record.queue_offset, record.phy_offset
             # The timers deliver a checkpoint that the broker has put AHEAD_MS before its revive time, or later.
             value.due_ms = min(value.revive_time_ms, _deliver_ms(record) + AHEAD_MS)
             self._meter.revive_got(value.key, ReviveKind.CHECKPOINT, queue.queue_id)
@@ -317,7 +316,7 @@ class PopReviveService:
         if not offsets:
             return True
         topic = normal_topic(point.key.topic, point.key.group)
-        if topic is None or topic in self._topics.going or self._groups.find(point.key.group) is None:
+        if topic is None or self._is_gone(point) or self._groups.find(point.key.group) is None:
             return True
         done = await asyncio.gather(*(self._revive_message(point, offset) for offset in offsets))
         failed = [offset for offset, is_done in zip(offsets, done, strict=True) if not is_done]
@@ -325,17 +324,24 @@ class PopReviveService:
             return not failed
         return all(await asyncio.gather(*(self._put_retry(queue, point, offset) for offset in failed)))
 
+    def _is_gone(self, point: PopCheckpoint) -> bool:
+        """Whether the topic was deleted since the pop. It may have been created again: then the checkpoint's offsets
+        name other messages.
+        """
+        topic = point.key.topic
+        return topic in self._topics.going or self._store.is_deleted(topic, point.phy_offset)
+
     async def _revive_message(self, point: PopCheckpoint, offset: int) -> bool:
         """Put one message into the retry topic. Returns False if that failed. A message that the log no longer has
         counts as put.
         """
         topic, group, queue_id = point.key.topic, point.key.group, point.key.queue_id
         try:
-            found = self._store.get(topic, queue_id, offset, max_msgs=1).messages
+            messages = self._store.get(topic, queue_id, offset, max_msgs=1).messages
         except DiskError as error:
             self._log.warning("a popped message cannot be read", topic=topic, offset=offset, reason=str(error))
             return False
-        if not found or found[0].queue_offset != offset:
+        if not messages or messages[0].queue_offset != offset:
             self._inflight.settle(PoppedQueue(topic, group, queue_id), point.key.pop_time_ms)
             return True
         retry = retry_topic(topic, group, is_v2=self._config.broker.enable_retry_topic_v2)
@@ -346,7 +352,7 @@ class PopReviveService:
             return False
         if retry_queue_id is None:
             return False
-        retried = retried_message(found[0], point, retry, retry_queue_id, self._revive.host)
+        retried = retried_message(messages[0], point, retry, retry_queue_id, self._revive.host)
         result = await self._puts.put_wait(AppendableMessage(retried), self)
         status = result.status if result is not None else PutMessageStatus.SERVICE_NOT_AVAILABLE
         self._meter.revived(point.key, status)
@@ -355,7 +361,7 @@ class PopReviveService:
             self._log.warning("a popped message cannot be revived", topic=topic, offset=offset, reason=reason)
             return False
         self._inflight.settle(PoppedQueue(topic, group, queue_id), point.key.pop_time_ms)
-        self._stats.put(retry, 1, result.size_bytes)
+        self._measures.stats.put(retry, 1, result.size_bytes)
         return True
 
     def _retry_queue(self, retry: str, key: PopKey) -> int | None:
@@ -380,12 +386,15 @@ class PopReviveService:
     async def _put_retry(self, queue: _ReviveQueue, point: PopCheckpoint, offset: int) -> bool:
         """Put a new checkpoint with a later due time for one message (rePutCK). Returns False if it is not stored."""
         key, times = point.key, point.re_puts or 0
-        if times >= len(_RETRY_DELAYS_S) and self._config.broker.skip_when_ck_re_put_reach_max_times:
+        if self._is_gone(point):
+            return True
+        delays_s = pop_rewrite_delays_s()
+        if times >= len(delays_s) and self._config.broker.skip_when_ck_re_put_reach_max_times:
             self._log.warning("a popped message is given up", topic=key.topic, group=key.group, offset=offset)
             return True
         invisible_ms, now_ms = point.invisible_time_ms, self._clock.now_ms()
         if point.revive_time_ms <= now_ms:
-            invisible_ms = now_ms - key.pop_time_ms + _RETRY_DELAYS_S[min(times, len(_RETRY_DELAYS_S) - 1)] * 1000
+            invisible_ms = now_ms - key.pop_time_ms + delays_s[min(times, len(delays_s) - 1)] * 1000
         later = PopCheckpoint(
             key._replace(start_offset=offset),
             min(invisible_ms, LONG_MAX - key.pop_time_ms),

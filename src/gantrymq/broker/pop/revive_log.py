@@ -18,20 +18,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gantrymq.broker import names
-from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.metrics.meter import BrokerMeter, ReviveKind
 from gantrymq.broker.pop.records import ack_message, checkpoint_message
+from gantrymq.broker.refusals import OVERLOAD
+from gantrymq.broker.storage import Storage
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.pop_checkpoint import MAX_MESSAGES, PopAck, PopCheckpoint, PopKey
-from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.timer.timed_message import set_timer
-from gantrymq.store.timer.timer_service import TimerMessageService
 
 # Called with the end of the record in the log and None, or with -1 and the reason why it is not stored.
 Stored = Callable[[int, str | None], None]
@@ -55,20 +54,13 @@ class _Acks:
 
 
 class ReviveLog:
-    """The revive topic of this cluster. ``timers`` is None with timerWheelEnable=false; every put then fails."""
+    """The revive topic of this cluster. Without timers (timerWheelEnable=false) every put fails."""
 
     def __init__(
-        self,
-        config: LiveConfig,
-        clock: Clock,
-        topics: TopicConfigManager,
-        puts: PutQueue,
-        timers: TimerMessageService | None,
-        host: Host,
-        meter: BrokerMeter,
+        self, config: LiveConfig, clock: Clock, storage: Storage, topics: TopicConfigManager, meter: BrokerMeter
     ) -> None:
         self._config, self._clock, self._topics, self._meter = config, clock, topics, meter
-        self._puts, self._timers, self.host = puts, timers, host
+        self._puts, self._timers, self.host = storage.puts, storage.store.timers, storage.store.store_host
         self.topic = names.REVIVE_TOPIC_PREFIX + config.broker.broker_cluster_name
         self._acks: dict[_AckRecord, _Acks] = {}
         self._loop = asyncio.get_running_loop()
@@ -112,8 +104,8 @@ class ReviveLog:
 
     def _put_record(self, record: _AckRecord, acks: _Acks) -> None:
         def stored(log_end: int, reason: str | None) -> None:
-            for one in acks.stored:
-                one(log_end, reason)
+            for on_stored in acks.stored:
+                on_stored(log_end, reason)
 
         offsets = tuple(dict.fromkeys(acks.offsets))
         ack = PopAck(record.key, offsets, acks.is_batch or len(offsets) > 1)

@@ -14,22 +14,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
-from gantrymq.broker.pop.checks import PopChecks, PopRefusal, require_revive_queue
-from gantrymq.broker.pop.inflight import InflightMessages
-from gantrymq.broker.pop.records import normal_topic
-from gantrymq.broker.pop.revive_log import ReviveLog
-from gantrymq.broker.tables.consumer_order_info import ILLEGAL, ConsumerOrderInfo
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker import refusals
+from gantrymq.broker.acl.access_control import BATCH_ACK_MESSAGE, popped
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.pop.buffer import PoppedQueue
+from gantrymq.broker.pop.checks import require_revive_queue
+from gantrymq.broker.pop.service import Pop
+from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.tables.consumer_order_info import ILLEGAL
+from gantrymq.broker.tables.tables import Tables
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import ReceiptHandleError, RemotingCommandError
 from gantrymq.format.pop_checkpoint import MAX_MESSAGES, PopAck, PopCheckpoint, PopKey
 from gantrymq.model.java import LONG_MAX
-from gantrymq.model.receipt_handle import ReceiptHandle, real_topic
+from gantrymq.model.receipt_handle import ReceiptHandle, normal_topic, real_topic
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from gantrymq.remoting.body import decode_request
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.pop import (
     AckMessageRequestHeader,
@@ -37,12 +39,14 @@ from gantrymq.remoting.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import RequestRefused
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
 _MAX_BITS = 65_536  # in one entry of a batch; a pop with a filter reads a few hundred messages
 _MAX_OFFSETS = 2 * MAX_MESSAGES  # in one entry of a batch; two pops in one millisecond may have the same key
 _MAX_AHEAD_MS = 1_000
+_STALE = "the receipt handle is of the topic[{}] that was deleted"
 
 # Called with None, or with the reason why an acknowledgement is not stored.
 Acked = Callable[[str | None], None]
@@ -54,40 +58,26 @@ class AckMessageProcessor:
     ``look(topic, group, queue)`` lets a waiting pop look at a queue. Thread rule: the event loop's thread.
     """
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        clock: Clock,
-        store: MessageStore,
-        offsets: ConsumerOffsetManager,
-        checks: PopChecks,
-        revive: ReviveLog,
-        buffer: PopBuffer,
-        inflight: InflightMessages,
-        orders: ConsumerOrderInfo,
-        look: Callable[[str, str, int], None],
-    ) -> None:
-        self._config, self._clock, self._store, self._offsets = config, clock, store, offsets
-        self._checks, self._revive, self._buffer = checks, revive, buffer
-        self._inflight, self._orders, self._look = inflight, orders, look
+    def __init__(self, config: LiveConfig, clock: Clock, store: MessageStore, tables: Tables, pop: Pop) -> None:
+        self._config, self._clock, self._store = config, clock, store
+        self._offsets, self._orders = tables.offsets, tables.orders
+        self._checks, self._revive, self._buffer = pop.checks, pop.revive_log, pop.buffer
+        self._inflight, self._look = pop.inflight, pop.waiting.look
 
     # One message
 
     def ack(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """ACK_MESSAGE. The answer comes when it is stored."""
-        asked = request.read(AckMessageRequestHeader)
-        topic, queue_id, offset = asked.topic, asked.queue_id, asked.offset
-        try:
-            self._checks.popped_queue(channel, topic, queue_id)
-            self._refuse_lite(asked.lite_topic)
-            low, high = self._bounds(topic, queue_id)
-            if not low <= offset <= high:
-                remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
-                raise PopRefusal(ResponseCode.NO_MESSAGE, remark)
-            handle = self._checks.handle(asked.extra_info, self._revive.queues)
-        except PopRefusal as refusal:
-            return refusal.answer(request)
-        key = _key(topic, asked.consumer_group, queue_id, handle)
+        header = request.read(AckMessageRequestHeader)
+        topic, queue_id, offset = header.topic, header.queue_id, header.offset
+        self._checks.popped_queue(channel, topic, queue_id)
+        self._refuse_lite(header.lite_topic)
+        low, high = self._bounds(topic, queue_id)
+        if not low <= offset <= high:
+            remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
+            raise RequestRefused(ResponseCode.NO_MESSAGE, remark)
+        handle = self._checks.handle(header.extra_info, self._revive.queues)
+        key = _key(topic, header.consumer_group, queue_id, handle)
         if handle.is_order:
             wrong = self._acknowledge_in_order(key, offset, handle)
             return request.response(ResponseCode.MESSAGE_ILLEGAL if wrong else ResponseCode.SUCCESS, wrong)
@@ -96,42 +86,40 @@ class AckMessageProcessor:
 
     def change(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """CHANGE_MESSAGE_INVISIBLETIME. The answer has the parts of the new receipt handle."""
-        asked = request.read(ChangeInvisibleTimeRequestHeader)
-        topic, queue_id, offset = asked.topic, asked.queue_id, asked.offset
-        try:
-            self._checks.popped_queue(channel, topic, queue_id)
-            self._refuse_lite(asked.lite_topic)
-            low, high = self._bounds(topic, queue_id)
-            if not low <= offset < high:
-                raise PopRefusal(ResponseCode.NO_MESSAGE, None)
-            handle = self._checks.handle(asked.extra_info, self._revive.queues)
-            most_ms = self._config.store.timer_max_delay_s * 1000
-            if not 0 <= asked.invisible_time <= most_ms:
-                remark = f"the invisible time {asked.invisible_time} is not between 0 and {most_ms} (timerMaxDelaySec)"
-                raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
-        except PopRefusal as refusal:
-            return refusal.answer(request)
+        request_header = request.read(ChangeInvisibleTimeRequestHeader)
+        topic, queue_id, offset = request_header.topic, request_header.queue_id, request_header.offset
+        self._checks.popped_queue(channel, topic, queue_id)
+        self._refuse_lite(request_header.lite_topic)
+        low, high = self._bounds(topic, queue_id)
+        if not low <= offset < high:
+            raise RequestRefused(ResponseCode.NO_MESSAGE, None)
+        handle = self._checks.handle(request_header.extra_info, self._revive.queues)
+        most_ms = self._config.store.timer_max_delay_s * 1000
+        if not 0 <= request_header.invisible_time <= most_ms:
+            raise refusals.wrong_invisible_time(request_header.invisible_time, most_ms)
+        if self._is_stale(topic, queue_id, offset, handle.pop_time_ms):
+            raise RequestRefused(ResponseCode.NO_MESSAGE, _STALE.format(topic))
         now_ms = self._clock.now_ms()
         if handle.is_order:
-            return self._change_in_order(request, asked, handle, now_ms)
+            return self._change_in_order(request, request_header, handle, now_ms)
         if 0 <= handle.pop_time_ms - now_ms < _MAX_AHEAD_MS:
             # In the millisecond of the pop the new checkpoint would have the same key as the old one.
             now_ms = handle.pop_time_ms + 1
         point = PopCheckpoint(
-            PopKey(topic, asked.consumer_group, queue_id, offset, now_ms, handle.broker_name),
-            asked.invisible_time,
+            PopKey(topic, request_header.consumer_group, queue_id, offset, now_ms, handle.broker_name),
+            request_header.invisible_time,
             [0],
-            is_suspended=asked.suspend,
+            is_suspended=request_header.suspend,
         )
         header = ChangeInvisibleTimeResponseHeader(
-            pop_time=now_ms, invisible_time=asked.invisible_time, revive_qid=handle.revive_queue_id
+            pop_time=now_ms, invisible_time=request_header.invisible_time, revive_qid=handle.revive_queue_id
         )
 
         def stored(log_end: int, reason: str | None) -> None:
             if log_end < 0:
                 _answer(channel, request, reason)
                 return
-            old = PopAck(_key(topic, asked.consumer_group, queue_id, handle), (offset,))
+            old = PopAck(_key(topic, request_header.consumer_group, queue_id, handle), (offset,))
             self._store_ack(old, handle, lambda wrong: _answer(channel, request, wrong, header))
 
         self._revive.put_checkpoint(point, handle.revive_queue_id, stored)
@@ -147,12 +135,12 @@ class AckMessageProcessor:
         request.drop_content()
         waiting: list[asyncio.Future[str | None]] = []
         wrong: tuple[int, str | None] | None = None
-        async for one in in_slices(body.acks):
+        async for ack in in_slices(body.acks):
             done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
             try:
-                if self._acknowledge_several(one, body.broker_name or self._config.broker.broker_name, done.set_result):
+                if self._acknowledge_several(ack, body.broker_name or self._config.broker.broker_name, done.set_result):
                     waiting.append(done)
-            except PopRefusal as refusal:
+            except RequestRefused as refusal:
                 wrong = wrong or (refusal.code, refusal.remark)
             except (ReceiptHandleError, RemotingCommandError) as error:
                 wrong = wrong or (ResponseCode.SYSTEM_ERROR, str(error))
@@ -161,35 +149,35 @@ class AckMessageProcessor:
                 wrong = wrong or (ResponseCode.SYSTEM_ERROR, reason)
         return request.response(ResponseCode.SUCCESS) if wrong is None else request.response(*wrong)
 
-    def _acknowledge_several(self, one: BatchAck, broker_name: str, acked: Acked) -> bool:
+    def _acknowledge_several(self, ack: BatchAck, broker_name: str, acked: Acked) -> bool:
         """Acknowledge the messages of one pop. Returns False if the entry names no message."""
-        topic = real_topic(one.retry, one.topic, one.consumer_group)
-        require_revive_queue(one.revive_queue_id, self._revive.queues)
-        low, high = self._bounds(topic, one.queue_id)
+        topic = real_topic(ack.retry, ack.topic, ack.consumer_group)
+        require_revive_queue(ack.revive_queue_id, self._revive.queues)
+        low, high = self._bounds(topic, ack.queue_id)
         offsets = [
-            offset for bit in one.bits(_MAX_BITS) if low <= (offset := one.start_offset + bit) <= high and high > 0
+            offset for bit in ack.bits(_MAX_BITS) if low <= (offset := ack.start_offset + bit) <= high and high > 0
         ]
         if not offsets:
             return False
         if len(offsets) > _MAX_OFFSETS:  # in the log an offset is thirty times as long as its bit
             remark = f"an acknowledgement of {len(offsets)} messages, more than the {_MAX_OFFSETS} of a pop"
-            raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, remark)
-        if min(one.start_offset, one.pop_time, one.invisible_time) < 0 or one.pop_time + one.invisible_time > LONG_MAX:
-            raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, "an acknowledgement with a negative offset or time")
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if min(ack.start_offset, ack.pop_time, ack.invisible_time) < 0 or ack.pop_time + ack.invisible_time > LONG_MAX:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "an acknowledgement with a negative offset or time")
         handle = ReceiptHandle(
-            one.start_offset,
-            one.pop_time,
-            one.invisible_time,
-            one.revive_queue_id,
-            one.retry,
+            ack.start_offset,
+            ack.pop_time,
+            ack.invisible_time,
+            ack.revive_queue_id,
+            ack.retry,
             broker_name,
-            one.queue_id,
+            ack.queue_id,
         )
-        key = _key(topic, one.consumer_group, one.queue_id, handle)
+        key = _key(topic, ack.consumer_group, ack.queue_id, handle)
         if handle.is_order:
             for offset in offsets:
                 if (wrong := self._acknowledge_in_order(key, offset, handle)) is not None:
-                    raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, wrong)
+                    raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, wrong)
             return False
         self._acknowledge(PopAck(key, tuple(offsets), is_batch=True), handle, acked)
         return True
@@ -202,6 +190,8 @@ class AckMessageProcessor:
         old = self._offsets.query(group, topic, queue_id)
         if offset < old:
             return None
+        if self._is_stale(topic, queue_id, offset, key.pop_time_ms):
+            return _STALE.format(topic)
         if offset >= (high := self._store.max_offset_in_queue(topic, queue_id)):
             # Without an ordered pop the group's offset would become offset + 1, and the next message would be skipped.
             return f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}, store:{high}"
@@ -221,14 +211,20 @@ class AckMessageProcessor:
         return None
 
     def _change_in_order(
-        self, request: RemotingCommand, asked: ChangeInvisibleTimeRequestHeader, handle: ReceiptHandle, now_ms: int
+        self,
+        request: RemotingCommand,
+        request_header: ChangeInvisibleTimeRequestHeader,
+        handle: ReceiptHandle,
+        now_ms: int,
     ) -> RemotingCommand:
-        topic, group, queue_id = asked.topic, asked.consumer_group, asked.queue_id
-        if asked.offset < self._offsets.query(group, topic, queue_id):
+        topic, group, queue_id = request_header.topic, request_header.consumer_group, request_header.queue_id
+        if request_header.offset < self._offsets.query(group, topic, queue_id):
             header = ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
             return request.response(ResponseCode.SUCCESS, header=header)
-        visible_ms = now_ms + asked.invisible_time
-        self._orders.update_next_visible_time(topic, group, queue_id, asked.offset, handle.pop_time_ms, visible_ms)
+        visible_ms = now_ms + request_header.invisible_time
+        self._orders.update_next_visible_time(
+            topic, group, queue_id, request_header.offset, handle.pop_time_ms, visible_ms
+        )
         header = ChangeInvisibleTimeResponseHeader(
             pop_time=handle.pop_time_ms,
             invisible_time=visible_ms - handle.pop_time_ms,
@@ -267,10 +263,17 @@ class AckMessageProcessor:
         store = self._store
         return store.min_offset_in_queue(topic, queue_id), store.max_offset_in_queue(topic, queue_id)
 
+    def _is_stale(self, topic: str, queue_id: int, offset: int, pop_time_ms: int) -> bool:
+        """Whether a receipt handle is of a topic that was deleted: the offset is that of a message stored after the
+        pop. A plain acknowledgement needs no such check, because its checkpoint has gone with the topic.
+        """
+        store = self._store
+        return store.was_deleted(topic) and store.store_timestamp_ms(topic, queue_id, offset) > pop_time_ms
+
     @staticmethod
     def _refuse_lite(lite_topic: str | None) -> None:
         if lite_topic and lite_topic.strip():
-            raise PopRefusal(ResponseCode.INVALID_PARAMETER, "group type or bind topic not match.")
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "group type or bind topic not match.")
 
 
 def _key(topic: str, group: str, queue_id: int, handle: ReceiptHandle) -> PopKey:
@@ -289,3 +292,15 @@ def _answer(
         channel.respond(request, request.response(ResponseCode.SUCCESS, header=header))
     else:
         channel.respond(request, request.response(ResponseCode.SYSTEM_ERROR, wrong))
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of acknowledgements."""
+    acks = AckMessageProcessor(context.config, context.clock, context.storage.store, context.tables, context.pop)
+    return {
+        RequestCode.ACK_MESSAGE: Route(acks.ack, popped(AckMessageRequestHeader), after_dispatch=False),
+        RequestCode.BATCH_ACK_MESSAGE: Route(acks.batch_ack, BATCH_ACK_MESSAGE, after_dispatch=False),
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Route(
+            acks.change, popped(ChangeInvisibleTimeRequestHeader), after_dispatch=False
+        ),
+    }

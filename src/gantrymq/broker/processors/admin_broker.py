@@ -9,26 +9,28 @@ import asyncio
 import math
 import shutil
 
-from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.acl.access_control import ADMINISTRATORS
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.measures import Measures
 from gantrymq.broker.names import SCHEDULE_TOPIC
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
+from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.storage import Storage
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.tables.versioned_table import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.config.known_keys import warnings
 from gantrymq.config.properties import parse_properties
-from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.config.refused_keys import ServerKind, warned_keys
+from gantrymq.errors import ConfigError, GantrymqError, NotHonouredError
 from gantrymq.logs import get_logger
 from gantrymq.model.java import INT_MAX
 from gantrymq.remoting.bodies.broker import HARuntimeInfo
 from gantrymq.remoting.bodies.topic import KVTable
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import GetBrokerConfigResponseHeader
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.store.message_store import MessageStore
 
 _PERMISSION = "brokerPermission"
 # Not updatable whatever configBlackList says: the list itself, the locations of files, access control.
@@ -45,16 +47,18 @@ class BrokerAdminProcessor:
         self,
         config: LiveConfig,
         clock: Clock,
-        store: MessageStore,
+        storage: Storage,
         topics: TopicConfigManager,
-        stats: BrokerStatsManager,
-        store_stats: StoreStatsService,
-        puts: PutQueue,
+        measures: Measures,
         outer: BrokerOuterAPI,
     ) -> None:
-        self._config, self._clock, self._store, self._topics = config, clock, store, topics
-        self._stats, self._store_stats = stats, store_stats
-        self._puts, self._outer = puts, outer
+        self._config, self._clock, self._topics, self._outer = config, clock, topics, outer
+        self._store, self._puts, self._stats, self._store_stats = (
+            storage.store,
+            storage.puts,
+            measures.stats,
+            measures.store,
+        )
         self._version = TableVersion(clock)
         self._writing = asyncio.Lock()
         self._black_list = _NEVER_UPDATED | set(config.broker.config_black_list.split(";"))  # read once, at the start
@@ -64,8 +68,8 @@ class BrokerAdminProcessor:
     async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_BROKER_CONFIG: apply all settings or none, at once, and store them in broker.conf.
 
-        A setting that is only read at the start is rejected. An unknown key is ignored. A key that acts in RocketMQ and
-        has no effect here is logged.
+        A setting that is only read at the start is rejected, and so is a value that cannot be honoured. An unknown key
+        is ignored. Another key that acts in RocketMQ and has no effect here is logged.
         """
         entries = parse_properties(request.body.decode("utf-8", "replace"))
         if not self._black_list.isdisjoint(entries):
@@ -74,8 +78,10 @@ class BrokerAdminProcessor:
             self._config.update(entries, running=True)
         except ConfigError as error:
             return request.response(ResponseCode.INVALID_PARAMETER, str(error))
-        for warning in warnings(entries):
-            log.warning(warning)
+        except NotHonouredError as error:
+            return request.response(ResponseCode.INVALID_PARAMETER, error.while_running)
+        for reason in warned_keys(entries, ServerKind.BROKER):
+            log.warning(reason.text)
         self._store.reconfigure(self._config.store)
         self._version.next()
         try:
@@ -96,7 +102,10 @@ class BrokerAdminProcessor:
     # Runtime information
 
     def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_RUNTIME_INFO, under RocketMQ's keys. The rates of timers are 0."""
+        """GET_BROKER_RUNTIME_INFO, under RocketMQ's keys. The rates of timers are 0.
+
+        ``acceptedWithoutEffect`` is there if the start took something that it does not honour.
+        """
         broker, now_ms = self._config.broker, self._clock.now_ms()
         table = self._store_stats.runtime_info(now_ms) | self._store_info()
         table |= {
@@ -117,6 +126,8 @@ class BrokerAdminProcessor:
             table.setdefault(f"{name}ThreadPoolQueueHeadWaitTimeMills", "0")
         table |= {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
         table |= self._timer_info(now_ms)
+        if accepted := self._config.accepted:  # not RocketMQ's
+            table["acceptedWithoutEffect"] = ",".join(reason.name for reason in accepted)
         return request.response(ResponseCode.SUCCESS, body=KVTable(table=table).encode())
 
     def _timer_info(self, now_ms: int) -> dict[str, str]:
@@ -177,3 +188,18 @@ def _bytes(count: int) -> str:
         return f"{count} B"
     power = int(math.log(count, 1024))
     return f"{count / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of settings, runtime information and clean-up."""
+    broker = BrokerAdminProcessor(
+        context.config, context.clock, context.storage, context.tables.topics, context.measures, context.outer
+    )
+    return {
+        RequestCode.UPDATE_BROKER_CONFIG: Route(broker.update_config, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_BROKER_CONFIG: Route(broker.get_config, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_BROKER_RUNTIME_INFO: Route(broker.runtime_info, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_BROKER_HA_STATUS: Route(broker.ha_status, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Route(broker.clean_queues, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.DELETE_EXPIRED_COMMITLOG: Route(broker.delete_expired, ADMINISTRATORS, after_dispatch=False),
+    }

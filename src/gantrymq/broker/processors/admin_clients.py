@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gantrymq.broker import refusals
+from gantrymq.broker.acl.access_control import ADMINISTRATORS, consume
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.reads.stored_records import StoredRecords
-from gantrymq.broker.sessions.consumers import ConsumerManager
-from gantrymq.broker.sessions.producers import ClientChannel, ProducerManager
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker.sessions.producers import ClientChannel
+from gantrymq.broker.sessions.sessions import Sessions
+from gantrymq.broker.tables.tables import Tables
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError, RemotingTimeoutError
 from gantrymq.model.message import parse_message_id
 from gantrymq.remoting.acl import CREDENTIALS
 from gantrymq.remoting.bodies.client import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
@@ -43,7 +45,6 @@ from gantrymq.remoting.headers.consumer import (
 )
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
-from gantrymq.store.message_store import MessageStore
 
 _CALL_TIMEOUT_MS = 10_000
 _STATUS_TIMEOUT_MS = 5_000
@@ -54,21 +55,11 @@ class ClientAdminProcessor:
     """Administrative requests about clients."""
 
     def __init__(
-        self,
-        config: LiveConfig,
-        clock: Clock,
-        store: MessageStore,
-        records: StoredRecords,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        offsets: ConsumerOffsetManager,
-        address: str,
+        self, config: LiveConfig, clock: Clock, records: StoredRecords, tables: Tables, sessions: Sessions, address: str
     ) -> None:
-        self._config, self._clock, self._store, self._records = config, clock, store, records
-        self._topics, self._groups = topics, groups
-        self._consumers, self._producers, self._offsets, self._address = consumers, producers, offsets, address
+        self._config, self._clock, self._records, self._address = config, clock, records, address
+        self._topics, self._groups, self._offsets = tables.topics, tables.groups, tables.offsets
+        self._consumers, self._producers = sessions.consumers, sessions.producers
         self._long = LongAnswers()
 
     # Connected clients
@@ -102,15 +93,15 @@ class ClientAdminProcessor:
         # The wall clock time at which the monotonic clock was 0.
         began_ms = self._clock.now_ms() - monotonic_ms(self._clock)
         async with self._long.turn(channel, self._producers.count):
-            members = [(name, one) for name, group in self._producers.groups.items() for one in group.values()]
+            members = [(name, client) for name, group in self._producers.groups.items() for client in group.values()]
             table: dict[str, list[ProducerInfo]] = {}
-            async for name, one in in_slices(members):
+            async for name, client in in_slices(members):
                 info = ProducerInfo(
-                    client_id=one.client_id,
-                    remote_ip=f"/{one.channel.address}",
-                    language=_language(one.language),
-                    version=one.version,
-                    last_update_timestamp=began_ms + one.last_update_ms,
+                    client_id=client.client_id,
+                    remote_ip=f"/{client.channel.address}",
+                    language=_language(client.language),
+                    version=client.version,
+                    last_update_timestamp=began_ms + client.last_update_ms,
                 )
                 table.setdefault(name, []).append(info)
             body = await encode_in_slices(ProducerTableInfo(data=table))
@@ -130,54 +121,53 @@ class ClientAdminProcessor:
 
     def subscription(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_SUBSCRIPTION_BY_CONSUMER."""
-        asked = request.read(QuerySubscriptionByConsumerRequestHeader)
-        found = self._consumers.find_subscription(asked.group, asked.topic or "")
-        body = QuerySubscriptionResponseBody(subscription_data=found, group=asked.group, topic=asked.topic)
+        header = request.read(QuerySubscriptionByConsumerRequestHeader)
+        subscription = self._consumers.find_subscription(header.group, header.topic or "")
+        body = QuerySubscriptionResponseBody(subscription_data=subscription, group=header.group, topic=header.topic)
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     # Forwarded requests
 
     async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_RUNNING_INFO."""
-        asked = request.read(GetConsumerRunningInfoRequestHeader)
-        return await self._call(request, request.body, asked.consumer_group, asked.client_id)
+        header = request.read(GetConsumerRunningInfoRequestHeader)
+        return await self._call(request, request.body, header.consumer_group, header.client_id)
 
     async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CONSUME_MESSAGE_DIRECTLY: the message itself is sent to the client."""
-        asked = request.read(ConsumeMessageDirectlyResultRequestHeader)
+        header = request.read(ConsumeMessageDirectlyResultRequestHeader)
         fields = request.ext_fields
         fields["brokerName"] = self._config.broker.broker_name
-        topic = self._topics.get(asked.topic or "")
+        topic = self._topics.get(header.topic or "")
         if topic is not None:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
-        group = self._groups.find(asked.consumer_group)
+        group = self._groups.find(header.consumer_group)
         if group is not None:
             fields["groupSysFlag"] = str(group.group_sys_flag)
         try:
-            message = await self._records.find(parse_message_id(asked.msg_id or "")[1])
+            message = await self._records.find(parse_message_id(header.msg_id or "")[1])
         except ValueError as error:
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
         record = self._records.record_of(message) if message is not None else None
         if record is None:
-            return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {asked.msg_id}")
-        return await self._call(request, bytes(record), asked.consumer_group, asked.client_id or "")
+            return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {header.msg_id}")
+        return await self._call(request, bytes(record), header.consumer_group, header.client_id or "")
 
     async def status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offsets that each client of a group reports."""
-        asked = request.read(GetConsumerStatusRequestHeader)
-        group = self._consumers.group(asked.group)
+        request_header = request.read(GetConsumerStatusRequestHeader)
+        group = self._consumers.group(request_header.group)
         if group is None:
-            remark = f"No Any Consumer online in the consumer group: [{asked.group}]"
+            remark = f"No Any Consumer online in the consumer group: [{request_header.group}]"
             return request.response(ResponseCode.SYSTEM_ERROR, remark)
         table: dict[str, dict[str, int]] = {}
-        wanted = (asked.client_addr or "").strip()
+        wanted = (request_header.client_addr or "").strip()
         for client in group.clients:
             if client.version < _V3_0_7_SNAPSHOT:
-                remark = f"the client does not support this feature. version={client.version}"
-                return request.response(ResponseCode.SYSTEM_ERROR, remark)
+                raise refusals.client_outdated(client.version)
             if wanted and wanted != client.client_id:
                 continue
-            header = GetConsumerStatusRequestHeader(topic=asked.topic, group=asked.group)
+            header = GetConsumerStatusRequestHeader(topic=request_header.topic, group=request_header.group)
             question = RemotingCommand.request(header, code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
             try:
                 answer = await _invoke(client, question, _STATUS_TIMEOUT_MS)
@@ -202,12 +192,12 @@ class ClientAdminProcessor:
         # The signature covers neither code nor time. With it, the client could send any request in the caller's name.
         fields = {name: text for name, text in request.ext_fields.items() if name not in CREDENTIALS}
         try:
-            asked = client.channel.invoke(
+            invocation = client.channel.invoke(
                 RemotingCommand(request.code, ext_fields=fields, body=body), _CALL_TIMEOUT_MS
-            )  # fmt: skip
+            )
             request.drop_content()  # the client may take long, and a body may have a megabyte
             del body
-            answer = await asked
+            answer = await invocation
         except RemotingTimeoutError as error:
             remark = f"consumer <{name}> <{client_id}> Timeout: {error}"
             return request.response(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
@@ -223,17 +213,49 @@ async def _invoke(client: ClientChannel, question: RemotingCommand, timeout_ms: 
     return await client.channel.invoke(question, timeout_ms)
 
 
-def _connections(clients: Iterable[ClientChannel]) -> list[Connection]:
+def _connections(clients: Iterable[ClientChannel]) -> list[ClientConnection]:
     return [
-        Connection(
-            client_id=one.client_id,
-            client_addr=one.channel.address,
-            language=_language(one.language),
-            version=one.version,
+        ClientConnection(
+            client_id=client.client_id,
+            client_addr=client.channel.address,
+            language=_language(client.language),
+            version=client.version,
         )
-        for one in clients
+        for client in clients
     ]
 
 
 def _language(code: int) -> str:
     return LanguageCode(code).name if code in LanguageCode._value2member_map_ else LanguageCode.OTHER.name
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows about connected clients."""
+    clients = ClientAdminProcessor(
+        context.config, context.clock, context.storage.records, context.tables, context.sessions, context.address
+    )
+    return {
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: Route(
+            clients.consumers, consume(GetConsumerConnectionListRequestHeader), after_dispatch=False
+        ),
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: Route(clients.producers, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_ALL_PRODUCER_INFO: Route(clients.all_producers, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Route(clients.who_consumes, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: Route(
+            clients.topics_of, consume(QueryTopicsByConsumerRequestHeader, group="group"), after_dispatch=False
+        ),
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Route(
+            clients.subscription,
+            consume(QuerySubscriptionByConsumerRequestHeader, group="group", topics=("topic",)),
+            after_dispatch=False,
+        ),
+        RequestCode.GET_CONSUMER_RUNNING_INFO: Route(
+            clients.running_info, consume(GetConsumerRunningInfoRequestHeader), after_dispatch=False
+        ),
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: Route(clients.consume_directly, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Route(
+            clients.status,
+            consume(GetConsumerStatusRequestHeader, group="group", topics=("topic",)),
+            after_dispatch=False,
+        ),
+    }

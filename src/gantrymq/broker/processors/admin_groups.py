@@ -6,22 +6,29 @@ Source: AdminBrokerProcessor.
 from __future__ import annotations
 
 from gantrymq.broker import names
+from gantrymq.broker.acl.access_control import ADMINISTRATORS, consume
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
-from gantrymq.broker.metrics.meter import BrokerMeter
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.measures import Measures
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.pop.service import PopService
-from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.tables.attributes import WrongAttributeError
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.persistence import SUBSCRIPTION_GROUP, TOPICS, ConfigPersistence
-from gantrymq.broker.tables.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
-from gantrymq.broker.tables.topics import TopicConfigManager, wrong_queues
+from gantrymq.broker.pop.service import Pop
+from gantrymq.broker.processors.metadata_pages import page_of
+from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.tables.persistence import SUBSCRIPTION_GROUP, TOPICS
+from gantrymq.broker.tables.subscription_groups import FORBIDDEN_READ
+from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.tables.topics import wrong_queues
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET
-from gantrymq.remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
+from gantrymq.remoting.bodies.group import (
+    DeleteSubscriptionGroupListRequestBody,
+    GroupForbidden,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+)
 from gantrymq.remoting.body import decode_request
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import (
     DeleteSubscriptionGroupRequestHeader,
@@ -31,27 +38,22 @@ from gantrymq.remoting.headers.consumer import (
     UpdateGroupForbiddenRequestHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import RequestRefused
 
 
 class GroupAdminProcessor:
     """Administrative requests about groups. The answer is sent when the change is on disk."""
 
     def __init__(
-        self,
-        config: LiveConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStatsManager,
-        kept: ConfigPersistence,
-        outer: BrokerOuterAPI,
-        pop: PopService,
-        meter: BrokerMeter,
-        clock: Clock,
+        self, config: LiveConfig, clock: Clock, tables: Tables, pop: Pop, measures: Measures, outer: BrokerOuterAPI
     ) -> None:
-        self._meter, self._clock = meter, clock
-        self._config, self._topics, self._groups, self._offsets = config, topics, groups, offsets
-        self._stats, self._kept, self._outer, self._pop = stats, kept, outer, pop
+        self._config, self._clock, self._pop, self._measures, self._outer = config, clock, pop, measures, outer
+        self._topics, self._groups, self._offsets, self._persistence = (
+            tables.topics,
+            tables.groups,
+            tables.offsets,
+            tables.persistence,
+        )
         self._long = LongAnswers()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -63,43 +65,55 @@ class GroupAdminProcessor:
         return await self._update(request, decode_request(SubscriptionGroupList, request.body).group_config_list)
 
     async def _update(self, request: RemotingCommand, groups: list[SubscriptionGroupConfig]) -> RemotingCommand:
-        began_ms = monotonic_ms(self._clock)
-        answer = await self._updated(request, groups)
-        took_ms = monotonic_ms(self._clock) - began_ms
-        self._meter.groups_updated(took_ms, is_done=answer.code == ResponseCode.SUCCESS)
-        return answer
+        began_ms, is_done = monotonic_ms(self._clock), False
+        try:
+            await self._change(groups)
+            is_done = True
+        finally:
+            self._measures.meter.groups_updated(monotonic_ms(self._clock) - began_ms, is_done=is_done)
+        return request.response(ResponseCode.SUCCESS)
 
-    async def _updated(self, request: RemotingCommand, groups: list[SubscriptionGroupConfig]) -> RemotingCommand:
+    async def _change(self, groups: list[SubscriptionGroupConfig]) -> None:
         for group in groups:
             name = group.group_name or ""
             wrong = names.wrong_group(name) or wrong_queues(names.retry_topic(name), group.retry_queue_nums)
             if wrong is not None:
-                return request.response(ResponseCode.INVALID_PARAMETER, wrong)
-        try:
-            self._groups.update(groups)
-        except WrongAttributeError as error:
-            return request.response(error.code, str(error))
+                raise RequestRefused(ResponseCode.INVALID_PARAMETER, wrong)
+        self._groups.update(groups)
         grown = [
             self._topics.grow_for_group(names.retry_topic(group.group_name or ""), group.retry_queue_nums)
             for group in groups
         ]
-        await self._kept.save(SUBSCRIPTION_GROUP)
+        await self._persistence.save(SUBSCRIPTION_GROUP)
         if any(grown):
-            await self._kept.save(TOPICS)
+            await self._persistence.save(TOPICS)
             await self._outer.settled()
-        return request.response(ResponseCode.SUCCESS)
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """DELETE_SUBSCRIPTIONGROUP, and with ``cleanOffset`` its offsets."""
-        asked = request.read(DeleteSubscriptionGroupRequestHeader)
-        self._groups.delete(asked.group_name)
-        self._pop.forget(group=asked.group_name)
-        self._stats.forget([asked.group_name])
-        self._meter.forget_groups([asked.group_name])
-        if asked.clean_offset:
-            self._offsets.remove_group(asked.group_name)
-            await self._kept.save(CONSUMER_OFFSET)
-        await self._kept.save(SUBSCRIPTION_GROUP)
+        header = request.read(DeleteSubscriptionGroupRequestHeader)
+        return await self._delete_all(request, [header.group_name], with_offsets=header.clean_offset)
+
+    async def delete_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_SUBSCRIPTION_GROUP_LIST: as DELETE_SUBSCRIPTIONGROUP. A blank name refuses the whole list."""
+        body = decode_request(DeleteSubscriptionGroupListRequestBody, request.body) if request.body else None
+        if body is None or not body.group_name_list:
+            return request.response(ResponseCode.INVALID_PARAMETER, "The specified group name list is blank.")
+        groups = [group or "" for group in body.group_name_list]
+        if not all(group.strip() for group in groups):
+            return request.response(ResponseCode.INVALID_PARAMETER, "The specified group name is blank.")
+        return await self._delete_all(request, groups, with_offsets=body.clean_offset)
+
+    async def _delete_all(self, request: RemotingCommand, groups: list[str], *, with_offsets: bool) -> RemotingCommand:
+        for group in groups:
+            self._groups.delete(group)
+            self._pop.forget(group=group)
+            if with_offsets:
+                self._offsets.remove_group(group)
+        self._measures.forgotten(groups=groups)
+        if with_offsets:
+            await self._persistence.save(CONSUMER_OFFSET)
+        await self._persistence.save(SUBSCRIPTION_GROUP)
         return request.response(ResponseCode.SUCCESS)
 
     def get(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -111,16 +125,21 @@ class GroupAdminProcessor:
 
     async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all groups, or maxGroupNum groups from number groupSeq on."""
-        asked = request.read(GetAllSubscriptionGroupRequestHeader)
+        request_header = request.read(GetAllSubscriptionGroupRequestHeader)
         chosen = None
-        is_split = (asked.data_version, asked.group_seq, asked.max_group_num) != (None, None, None)
+        is_split = (request_header.data_version, request_header.group_seq, request_header.max_group_num) != (
+            None,
+            None,
+            None,
+        )
         if self._config.broker.enable_split_metadata and is_split:
-            begin = asked.group_seq or 0
-            if begin and asked.data_version != self._groups.version.encode().decode():
+            begin = request_header.group_seq or 0
+            if begin and request_header.data_version != self._groups.version.encode().decode():
                 begin = 0  # the table has changed, so start over
-            limit = self._config.broker.split_metadata_size
-            most = min(limit, asked.max_group_num or limit)
-            chosen = [self._groups.table[name] for name in sorted(self._groups.table)[begin : begin + most]]
+            page = page_of(
+                self._groups.table, begin, request_header.max_group_num, self._config.broker.split_metadata_size
+            )
+            chosen = [self._groups.table[name] for name in page]
         header = GetAllSubscriptionGroupResponseHeader(total_group_num=len(self._groups.table))
         body = self._groups.to_body(chosen)
         async with self._long.turn(channel, len(body.subscription_group_table)):
@@ -128,11 +147,31 @@ class GroupAdminProcessor:
 
     async def forbid(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: set and return whether a group may read a topic."""
-        asked = request.read(UpdateGroupForbiddenRequestHeader)
-        topic = asked.topic or ""
-        if asked.readable is not None:
-            self._groups.set_forbidden(asked.group, topic, FORBIDDEN_READ, forbidden=not asked.readable)
-            await self._kept.save(SUBSCRIPTION_GROUP)
-        readable = not self._groups.is_forbidden(asked.group, topic, FORBIDDEN_READ)
-        body = GroupForbidden(topic=topic, group=asked.group, readable=readable)
+        header = request.read(UpdateGroupForbiddenRequestHeader)
+        topic = header.topic or ""
+        if header.readable is not None:
+            self._groups.set_forbidden(header.group, topic, FORBIDDEN_READ, forbidden=not header.readable)
+            await self._persistence.save(SUBSCRIPTION_GROUP)
+        readable = not self._groups.is_forbidden(header.group, topic, FORBIDDEN_READ)
+        body = GroupForbidden(topic=topic, group=header.group, readable=readable)
         return request.response(ResponseCode.SUCCESS, "", body=body.encode())
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of the administration of groups."""
+    groups = GroupAdminProcessor(
+        context.config, context.clock, context.tables, context.pop, context.measures, context.outer
+    )
+    return {
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Route(groups.update, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Route(
+            groups.update_list, ADMINISTRATORS, after_dispatch=False
+        ),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: Route(groups.delete, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: Route(groups.delete_list, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Route(
+            groups.get, consume(GetSubscriptionGroupConfigRequestHeader, group="group"), after_dispatch=False
+        ),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Route(groups.get_all, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Route(groups.forbid, ADMINISTRATORS, after_dispatch=False),
+    }

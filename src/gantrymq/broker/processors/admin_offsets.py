@@ -5,15 +5,15 @@ Source: AdminBrokerProcessor, Broker2Client.resetOffset.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from gantrymq.broker import names
+from gantrymq.broker import names, refusals
+from gantrymq.broker.acl.access_control import ADMINISTRATORS
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.pop.service import Pop
+from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.sessions.consumers import ConsumerManager
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.persistence import ConfigPersistence
-from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.tables.topics import TopicConfigManager, describe, queue_ids
+from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.tables.topics import queue_ids
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.logs import get_logger
@@ -43,25 +43,18 @@ _V3_0_7_SNAPSHOT = 28
 
 
 class OffsetAdminProcessor:
-    """Administrative requests about committed offsets.
-
-    ``pops_reset(topic, group, queue)`` is called for each queue with a reset offset.
-    """
+    """Administrative requests about committed offsets."""
 
     def __init__(
-        self,
-        config: LiveConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        kept: ConfigPersistence,
-        pops_reset: Callable[[str, str, int], None],
+        self, config: LiveConfig, store: MessageStore, tables: Tables, consumers: ConsumerManager, pop: Pop
     ) -> None:
-        self._config, self._store, self._topics, self._kept = config, store, topics, kept
-        self._groups, self._consumers, self._offsets = groups, consumers, offsets
-        self._pops_reset = pops_reset
+        self._config, self._store, self._consumers, self._pop = config, store, consumers, pop
+        self._topics, self._groups, self._offsets, self._persistence = (
+            tables.topics,
+            tables.groups,
+            tables.offsets,
+            tables.persistence,
+        )
         self._long = LongAnswers()
 
     # Reset
@@ -71,17 +64,17 @@ class OffsetAdminProcessor:
 
         With useServerSideResetOffset the broker stores the offset for the next pull, and answers when it is on disk.
         """
-        asked = request.read(ResetOffsetRequestHeader)
+        header = request.read(ResetOffsetRequestHeader)
         if self._config.broker.use_server_side_reset_offset:
-            answer = await self._reset_here(channel, request, asked)
-            await self._kept.save(CONSUMER_OFFSET)
+            answer = await self._reset_here(channel, request, header)
+            await self._persistence.save(CONSUMER_OFFSET)
             return answer
-        return await self._reset_in_clients(channel, request, asked)
+        return await self._reset_in_clients(channel, request, header)
 
     async def _reset_here(
-        self, channel: Channel, request: RemotingCommand, asked: ResetOffsetRequestHeader
+        self, channel: Channel, request: RemotingCommand, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
-        topic, group, queue_id = asked.topic, asked.group, asked.queue_id
+        topic, group, queue_id = header.topic, header.group, header.queue_id
         config = self._topics.get(topic)
         if config is None:
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
@@ -90,28 +83,26 @@ class OffsetAdminProcessor:
         if queue_id < 0:
             queues = queue_ids(topic, config.read_queue_nums)
             async with self._long.turn(channel, len(queues)):
-                to = {one: self._at(topic, one, asked.timestamp) async for one in in_slices(queues)}
+                to = {number: self._at(topic, number, header.timestamp) async for number in in_slices(queues)}
         elif queue_id >= max(config.read_queue_nums, config.write_queue_nums):
-            return request.response(
-                ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, {describe(config)}"
-            )
-        elif asked.offset is None or asked.offset == -1:
-            to = {queue_id: self._at(topic, queue_id, asked.timestamp)}
+            raise refusals.wrong_queue(queue_id, config)
+        elif header.offset is None or header.offset == -1:
+            to = {queue_id: self._at(topic, queue_id, header.timestamp)}
         else:
             low = self._store.min_offset_in_queue(topic, queue_id)
             high = self._store.max_offset_in_queue(topic, queue_id)
-            if not low <= asked.offset <= high + 1:
-                remark = f"Target offset {asked.offset} not in consume queue range [{low}-{high}]"
+            if not low <= header.offset <= high + 1:
+                remark = f"Target offset {header.offset} not in consume queue range [{low}-{high}]"
                 return request.response(ResponseCode.SYSTEM_ERROR, remark)
-            to = {queue_id: asked.offset}
+            to = {queue_id: header.offset}
         if not to:
             return request.response(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         broker_name, table = self._config.broker.broker_name, dict[str, int]()
-        async for one, offset in in_slices(to.items()):
-            self._offsets.assign_reset(group, topic, one, offset)
-            self._pops_reset(topic, group, one)
-            table[queue_key(MessageQueue(topic, broker_name, one))] = offset
-        _log_reset(asked, len(to))
+        async for number, offset in in_slices(to.items()):
+            self._offsets.assign_reset(group, topic, number, offset)
+            self._pop.reset(topic, group, number)
+            table[queue_key(MessageQueue(topic, broker_name, number))] = offset
+        _log_reset(header, len(to))
         return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(ResetOffsetBody(offset_table=table)))
 
     def _at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
@@ -120,34 +111,37 @@ class OffsetAdminProcessor:
         return self._store.offset_at(topic, queue_id, timestamp_ms)
 
     async def _reset_in_clients(
-        self, channel: Channel, request: RemotingCommand, asked: ResetOffsetRequestHeader
+        self, channel: Channel, request: RemotingCommand, request_header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
-        config = self._topics.get(asked.topic)
+        config = self._topics.get(request_header.topic)
         if config is None:
-            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={asked.topic}"
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={request_header.topic}"
             return request.response(ResponseCode.TOPIC_NOT_EXIST, remark)
         table: dict[MessageQueue, int] = {}
-        async for queue_id in in_slices(queue_ids(asked.topic, config.write_queue_nums)):
-            consumed = self._offsets.query(asked.group, asked.topic, queue_id)
+        async for queue_id in in_slices(queue_ids(request_header.topic, config.write_queue_nums)):
+            consumed = self._offsets.query(request_header.group, request_header.topic, queue_id)
             if consumed == -1:
-                return request.response(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{asked.group}> not exist")
-            at = self._at(asked.topic, queue_id, asked.timestamp)
-            queue = MessageQueue(asked.topic, self._config.broker.broker_name, queue_id)
-            table[queue] = at if asked.is_force or at < consumed else consumed
-        group = self._consumers.group(asked.group)
+                return request.response(
+                    ResponseCode.SYSTEM_ERROR, f"THe consumer group <{request_header.group}> not exist"
+                )
+            at = self._at(request_header.topic, queue_id, request_header.timestamp)
+            queue = MessageQueue(request_header.topic, self._config.broker.broker_name, queue_id)
+            table[queue] = at if request_header.is_force or at < consumed else consumed
+        group = self._consumers.group(request_header.group)
         if group is None:
             remark = (
                 "Consumer not online, so can not reset offset, "
-                f"Group: {asked.group} Topic: {asked.topic} Timestamp: {asked.timestamp}"
+                f"Group: {request_header.group} Topic: {request_header.topic} Timestamp: {request_header.timestamp}"
             )
             return request.response(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-        _log_reset(asked, len(table))
-        header = ResetOffsetRequestHeader(group=asked.group, topic=asked.topic, timestamp=asked.timestamp)
+        _log_reset(request_header, len(table))
+        header = ResetOffsetRequestHeader(
+            group=request_header.group, topic=request_header.topic, timestamp=request_header.timestamp
+        )
         body = _reset_body(table, for_c=request.language == LanguageCode.CPP).encode()
         for client in group.clients:
             if client.version < _V3_0_7_SNAPSHOT:
-                remark = f"the client does not support this feature. version={client.version}"
-                return request.response(ResponseCode.SYSTEM_ERROR, remark)
+                raise refusals.client_outdated(client.version)
             order = RemotingCommand.request(header, body, code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
             client.channel.invoke_oneway(order)
         return request.response(ResponseCode.SUCCESS, body=ResetOffsetBody(offset_table=keyed(table)).encode())
@@ -156,18 +150,18 @@ class OffsetAdminProcessor:
 
     async def clone(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CLONE_GROUP_OFFSET. The answer is sent when the offsets are on disk."""
-        asked = request.read(CloneGroupOffsetRequestHeader)
-        names.require_short("group", asked.dest_group)
-        given = (asked.topic or "").strip()
-        source = self._consumers.group(asked.src_group)
-        for topic in [given] if given else sorted(self._offsets.topics_of(asked.src_group)):
+        header = request.read(CloneGroupOffsetRequestHeader)
+        names.require_short("group", header.dest_group)
+        given = (header.topic or "").strip()
+        source = self._consumers.group(header.src_group)
+        for topic in [given] if given else sorted(self._offsets.topics_of(header.src_group)):
             if topic not in self._topics:
                 continue
-            if not asked.offline and source is not None and source.subscriptions and topic not in source.subscriptions:
+            if not header.offline and source is not None and source.subscriptions and topic not in source.subscriptions:
                 continue
-            is_connected = asked.dest_group in self._consumers.groups_of(topic)
-            self._offsets.clone(asked.src_group, asked.dest_group, topic, is_connected=is_connected)
-        await self._kept.save(CONSUMER_OFFSET)
+            is_connected = header.dest_group in self._consumers.groups_of(topic)
+            self._offsets.clone(header.src_group, header.dest_group, topic, is_connected=is_connected)
+        await self._persistence.save(CONSUMER_OFFSET)
         return request.response(ResponseCode.SUCCESS)
 
     def correction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -175,13 +169,15 @@ class OffsetAdminProcessor:
 
         It is LONG_MAX for a queue in which the compared group is behind it.
         """
-        asked = request.read(QueryCorrectionOffsetHeader)
-        left_out = [one for one in (asked.filter_groups or "").split(",") if one]
-        least = self._offsets.least_of_all_groups(asked.topic, self._store.min_offset_in_queue, left_out)
-        for queue_id, offset in (self._offsets.of(asked.compare_group, asked.topic) or {}).items():
-            if least.get(queue_id, -1) > offset:
-                least[queue_id] = LONG_MAX
-        return request.response(ResponseCode.SUCCESS, body=QueryCorrectionOffsetBody(correction_offsets=least).encode())
+        header = request.read(QueryCorrectionOffsetHeader)
+        left_out = [group for group in (header.filter_groups or "").split(",") if group]
+        min_offsets = self._offsets.least_of_all_groups(header.topic, self._store.min_offset_in_queue, left_out)
+        for queue_id, offset in (self._offsets.of(header.compare_group, header.topic) or {}).items():
+            if min_offsets.get(queue_id, -1) > offset:
+                min_offsets[queue_id] = LONG_MAX
+        return request.response(
+            ResponseCode.SUCCESS, body=QueryCorrectionOffsetBody(correction_offsets=min_offsets).encode()
+        )
 
     async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET."""
@@ -195,10 +191,10 @@ class OffsetAdminProcessor:
         return request.response(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}))
 
 
-def _log_reset(asked: ResetOffsetRequestHeader, queues: int) -> None:
+def _log_reset(header: ResetOffsetRequestHeader, queues: int) -> None:
     """Log that offsets were reset, because messages may be skipped or delivered again."""
-    to = {"timestamp_ms": asked.timestamp, "offset": asked.offset}
-    log.warning("an administrator has reset offsets", group=asked.group, topic=asked.topic, queues=queues, **to)
+    to = {"timestamp_ms": header.timestamp, "offset": header.offset}
+    log.warning("an administrator has reset offsets", group=header.group, topic=header.topic, queues=queues, **to)
 
 
 def _reset_body(table: dict[MessageQueue, int], *, for_c: bool) -> Body:
@@ -206,7 +202,21 @@ def _reset_body(table: dict[MessageQueue, int], *, for_c: bool) -> Body:
         return ResetOffsetBody(offset_table=keyed(table))
     return ResetOffsetBodyForC(
         offset_table=[
-            MessageQueueForC(topic=one.topic, broker_name=one.broker_name, queue_id=one.queue_id, offset=offset)
-            for one, offset in table.items()
+            MessageQueueForC(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset)
+            for queue, offset in table.items()
         ]
     )
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of the administration of committed offsets."""
+    offsets = OffsetAdminProcessor(
+        context.config, context.storage.store, context.tables, context.sessions.consumers, context.pop
+    )
+    return {
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Route(offsets.reset, ADMINISTRATORS, after_dispatch=True),
+        RequestCode.CLONE_GROUP_OFFSET: Route(offsets.clone, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.QUERY_CORRECTION_OFFSET: Route(offsets.correction, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: Route(offsets.get_all, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_ALL_DELAY_OFFSET: Route(offsets.delay_offsets, ADMINISTRATORS, after_dispatch=False),
+    }

@@ -5,15 +5,22 @@ Source: AdminBrokerProcessor.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from gantrymq.broker import refusals
+from gantrymq.broker.acl.access_control import ADMINISTRATORS, consume
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.pop.records import retry_topic
+from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.statistics import GROUP_GET_NUMS, BrokerStatsManager
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
+from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.tables.topics import queue_ids
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.receipt_handle import normal_topic
 from gantrymq.remoting.bodies.group import (
     ConsumeStats,
     ConsumeStatsList,
@@ -23,7 +30,7 @@ from gantrymq.remoting.bodies.group import (
 )
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.body import queue_key
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import ViewBrokerStatsDataRequestHeader
 from gantrymq.remoting.headers.consumer import (
@@ -46,40 +53,56 @@ class StatsAdminProcessor:
         config: LiveConfig,
         clock: Clock,
         store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
+        tables: Tables,
         consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
         stats: BrokerStatsManager,
         address: str,
     ) -> None:
-        self._config, self._clock, self._store, self._topics = config, clock, store, topics
-        self._groups, self._consumers, self._offsets = groups, consumers, offsets
-        self._stats, self._address = stats, address
+        self._config, self._clock, self._store, self._address = config, clock, store, address
+        self._topics, self._groups, self._offsets = tables.topics, tables.groups, tables.offsets
+        self._consumers, self._stats = consumers, stats
         self._long = LongAnswers()
 
     async def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUME_STATS: a group's offsets on its topics, and the maximum offsets of their queues."""
-        asked = request.read(GetConsumeStatsRequestHeader)
-        group, total = asked.consumer_group, ConsumeStats()
-        counted = [topic for name in self._topics_to_count(asked) if (topic := self._topics.get(name)) is not None]
+        header = request.read(GetConsumeStatsRequestHeader)
+        group, total = header.consumer_group, ConsumeStats()
+        counted = [topic for name in self._topics_to_count(header) if (topic := self._topics.get(name)) is not None]
         async with self._long.turn(channel, sum(topic.read_queue_nums for topic in counted)):
             for topic in counted:
-                found = await self._of(group, str(topic.topic_name), topic.read_queue_nums)
-                total.offset_table.update(found.offset_table)
-                total.consume_tps += found.consume_tps
+                stats = await self._of(group, str(topic.topic_name), topic.read_queue_nums)
+                total.offset_table.update(stats.offset_table)
+                total.consume_tps += stats.consume_tps
             return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(total))
 
-    def _topics_to_count(self, asked: GetConsumeStatsRequestHeader) -> list[str]:
-        listed = [one for one in dict.fromkeys((asked.topic_list or "").split(";")) if one]
+    def _topics_to_count(self, header: GetConsumeStatsRequestHeader) -> list[str]:
+        listed = [topic for topic in dict.fromkeys((header.topic_list or "").split(";")) if topic]
         if listed:
             return listed
-        given = (asked.topic or "").strip()
-        chosen = [given] if given else sorted(self._offsets.topics_of(asked.consumer_group))
-        return [name for name in chosen if self._subscribes(asked.consumer_group, name)]
+        given = (header.topic or "").strip()
+        topics = self._offsets.topics_of(header.consumer_group)
+        chosen = [given] if given else self._with_retries(header.consumer_group, topics)
+        return [name for name in chosen if self._subscribes(header.consumer_group, name)]
+
+    def _with_retries(self, group: str, topics: Iterable[str]) -> list[str]:
+        """These topics, and those of their messages that the group popped and must consume again.
+
+        Before the first pop from it, such a topic has no offset of the group.
+        """
+        retries = (
+            retry
+            for topic in topics
+            for is_v2 in (False, True)
+            if (retry := retry_topic(topic, group, is_v2=is_v2)) in self._topics
+        )
+        return sorted({*topics, *retries})
 
     def _subscribes(self, name: str, topic: str) -> bool:
-        """False if the group has connected clients and none of them subscribes to the topic."""
+        """False if the group has connected clients and none of them subscribes to the topic.
+
+        Clients that pop do not subscribe to the retry topic of a topic. RocketMQ leaves it out.
+        """
+        topic = normal_topic(topic, name) or topic
         group = self._consumers.group(name)
         if group is None or not group.subscriptions:
             return True
@@ -102,37 +125,37 @@ class StatsAdminProcessor:
 
     async def all_consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONSUME_STATS: the statistics of every group, and the sum of what they have not consumed."""
-        asked = request.read(GetConsumeStatsInBrokerHeader)
+        header = request.read(GetConsumeStatsInBrokerHeader)
         async with self._long.turn(channel, _MANY):
-            body = await self._of_all_groups(asked)
+            body = await self._of_all_groups(header)
             return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(body))
 
-    async def _of_all_groups(self, asked: GetConsumeStatsInBrokerHeader) -> ConsumeStatsList:
+    async def _of_all_groups(self, header: GetConsumeStatsInBrokerHeader) -> ConsumeStatsList:
         body = ConsumeStatsList(broker_addr=self._address)
         topics_of = self._offsets.topics_by_group()
         async for group in in_slices(list(self._groups.table)):
-            found = []
-            for name in sorted(topics_of.get(group, ())):
+            all_stats = []
+            for name in self._with_retries(group, topics_of.get(group, ())):
                 topic = self._topics.get(name)
-                if topic is None or (asked.is_order and not topic.order) or not self._subscribes(group, name):
+                if topic is None or (header.is_order and not topic.order) or not self._subscribes(group, name):
                     continue
-                found.append(await self._of(group, name, topic.write_queue_nums))
-            body.consume_stats_list.append({group: found})
-            for one in found:
-                async for offset in in_slices(one.offset_table.values()):
+                all_stats.append(await self._of(group, name, topic.write_queue_nums))
+            body.consume_stats_list.append({group: all_stats})
+            for stats in all_stats:
+                async for offset in in_slices(stats.offset_table.values()):
                     body.total_diff += offset.broker_offset - offset.consumer_offset
                     body.total_inflight_diff += offset.pull_offset - offset.consumer_offset
         return body
 
     async def time_span(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN: first and last store time of each queue, and the delay of the group."""
-        asked = request.read(QueryConsumeTimeSpanRequestHeader)
-        topic = self._topics.get(asked.topic)
+        header = request.read(QueryConsumeTimeSpanRequestHeader)
+        topic = self._topics.get(header.topic)
         if topic is None:
-            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{asked.topic}] not exist")
-        queues = queue_ids(asked.topic, topic.write_queue_nums)
+            raise refusals.topic_missing(header.topic)
+        queues = queue_ids(header.topic, topic.write_queue_nums)
         async with self._long.turn(channel, len(queues)):
-            spans = [self._span(topic, asked.group, queue_id) async for queue_id in in_slices(queues)]
+            spans = [self._span(topic, header.group, queue_id) async for queue_id in in_slices(queues)]
             body = await encode_in_slices(QueryConsumeTimeSpanBody(consume_time_span_set=spans))
             return request.response(ResponseCode.SUCCESS, body=body)
 
@@ -154,9 +177,30 @@ class StatsAdminProcessor:
 
     def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """VIEW_BROKER_STATS_DATA."""
-        asked = request.read(ViewBrokerStatsDataRequestHeader)
-        found = self._stats.view(asked.stats_name, asked.stats_key, monotonic_ms(self._clock))
-        if found is None:
-            remark = f"The stats <{asked.stats_name}> <{asked.stats_key}> not exist"
+        header = request.read(ViewBrokerStatsDataRequestHeader)
+        item = self._stats.view(header.stats_name, header.stats_key, monotonic_ms(self._clock))
+        if item is None:
+            remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             return request.response(ResponseCode.SYSTEM_ERROR, remark)
-        return request.response(ResponseCode.SUCCESS, body=found.encode())
+        return request.response(ResponseCode.SUCCESS, body=item.encode())
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of statistics."""
+    stats = StatsAdminProcessor(
+        context.config,
+        context.clock,
+        context.storage.store,
+        context.tables,
+        context.sessions.consumers,
+        context.measures.stats,
+        context.address,
+    )
+    may_see = consume(GetConsumeStatsRequestHeader, topics=("topic", "topic_list"))
+    may_see_span = consume(QueryConsumeTimeSpanRequestHeader, group="group", topics=("topic",))
+    return {
+        RequestCode.GET_CONSUME_STATS: Route(stats.consume_stats, may_see, after_dispatch=True),
+        RequestCode.GET_BROKER_CONSUME_STATS: Route(stats.all_consume_stats, ADMINISTRATORS, after_dispatch=True),
+        RequestCode.QUERY_CONSUME_TIME_SPAN: Route(stats.time_span, may_see_span, after_dispatch=True),
+        RequestCode.VIEW_BROKER_STATS_DATA: Route(stats.view, ADMINISTRATORS, after_dispatch=False),
+    }

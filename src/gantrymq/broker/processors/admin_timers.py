@@ -5,9 +5,12 @@ Source: AdminBrokerProcessor.getTimerCheckPoint, getTimerMetrics and switchTimer
 
 from __future__ import annotations
 
+from gantrymq.broker.acl.access_control import ADMINISTRATORS
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.format.timer import encode_timer_checkpoint
 from gantrymq.model import fastjson
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.timer.timer_service import TimerMessageService
@@ -45,3 +48,13 @@ class TimerAdminProcessor:
             return request.response(ResponseCode.INVALID_PARAMETER, remark)
         remark = "param error" if request.ext_fields else "param error, extFields is null"
         return request.response(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of the timers."""
+    timers = TimerAdminProcessor(context.storage.store.timers)
+    return {
+        RequestCode.GET_TIMER_CHECK_POINT: Route(timers.checkpoint, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_TIMER_METRICS: Route(timers.metrics, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.SWITCH_TIMER_ENGINE: Route(timers.switch, ADMINISTRATORS, after_dispatch=False),
+    }

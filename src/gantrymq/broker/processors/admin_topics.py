@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import asyncio
 
-from gantrymq.broker import names
+from gantrymq.broker import names, refusals
+from gantrymq.broker.acl.access_control import ADMINISTRATORS, ANY_ACCOUNT, look
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
-from gantrymq.broker.appends.put_queue import PutQueue
-from gantrymq.broker.metrics.meter import BrokerMeter
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.measures import Measures
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.pop.service import PopService
-from gantrymq.broker.sessions.consumers import ConsumerManager
-from gantrymq.broker.sessions.long_polling import PullRequestHoldService
-from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
-from gantrymq.broker.store_log import log_deletion
-from gantrymq.broker.tables.attributes import WrongAttributeError, parse_attributes
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.persistence import TOPICS, ConfigPersistence
-from gantrymq.broker.tables.topics import TopicConfigManager, being_deleted, queue_ids, wrong_queues
+from gantrymq.broker.processors.metadata_pages import page_of
+from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.statistics import TOPIC_PUT_NUMS
+from gantrymq.broker.tables.attributes import parse_attributes
+from gantrymq.broker.tables.persistence import CONSUMER_ORDER_INFO, TOPICS
+from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.tables.topics import queue_ids, wrong_queues
+from gantrymq.broker.topic_deletion import TopicDeletion
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingCommandError
@@ -29,6 +29,7 @@ from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.topic import (
     FILTER_TYPES,
     CreateTopicListRequestBody,
+    DeleteTopicListRequestBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
     TopicConfigAndQueueMapping,
@@ -37,7 +38,7 @@ from gantrymq.remoting.bodies.topic import (
     TopicStatsTable,
 )
 from gantrymq.remoting.body import decode_request, queue_key
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.topic import (
     CreateTopicRequestHeader,
@@ -48,6 +49,7 @@ from gantrymq.remoting.headers.topic import (
     GetTopicStatsInfoRequestHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import RequestRefused
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
@@ -62,39 +64,33 @@ class TopicAdminProcessor:
         config: LiveConfig,
         clock: Clock,
         store: MessageStore,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStatsManager,
-        kept: ConfigPersistence,
+        tables: Tables,
+        measures: Measures,
         outer: BrokerOuterAPI,
-        consumers: ConsumerManager,
-        holds: PullRequestHoldService,
-        puts: PutQueue,
-        pop: PopService,
-        meter: BrokerMeter,
+        deletion: TopicDeletion,
     ) -> None:
-        self._meter = meter
-        self._config, self._clock, self._store, self._topics = config, clock, store, topics
-        self._offsets, self._stats, self._kept, self._outer = offsets, stats, kept, outer
-        self._consumers, self._holds, self._puts, self._pop = consumers, holds, puts, pop
-        self._long, self._deleting = LongAnswers(), dict[str, asyncio.Task[None]]()
+        self._config, self._clock, self._store = config, clock, store
+        self._topics, self._persistence, self._measures, self._outer = (
+            tables.topics,
+            tables.persistence,
+            measures,
+            outer,
+        )
+        self._deletion, self._long = deletion, LongAnswers()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC."""
-        asked = request.read(CreateTopicRequestHeader)
-        try:
-            topic = TopicConfig(
-                topic_name=asked.topic,
-                read_queue_nums=asked.read_queue_nums,
-                write_queue_nums=asked.write_queue_nums,
-                perm=asked.perm,
-                topic_filter_type=asked.topic_filter_type,
-                topic_sys_flag=asked.topic_sys_flag or 0,
-                order=asked.order,
-                attributes=parse_attributes(asked.attributes),
-            )
-        except WrongAttributeError as error:
-            return request.response(error.code, str(error))
+        header = request.read(CreateTopicRequestHeader)
+        topic = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=parse_attributes(header.attributes),
+        )
         return await self._update(request, [topic])
 
     async def update_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -102,100 +98,75 @@ class TopicAdminProcessor:
         return await self._update(request, decode_request(CreateTopicListRequestBody, request.body).topic_config_list)
 
     async def _update(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
-        began_ms = monotonic_ms(self._clock)
-        answer = await self._updated(request, topics)
-        self._meter.topics_updated(
-            monotonic_ms(self._clock) - began_ms,
-            is_done=answer.code == ResponseCode.SUCCESS,
-            is_system=any(self._topics.is_system_topic(str(topic.topic_name)) for topic in topics),
-        )
-        return answer
+        began_ms, is_done = monotonic_ms(self._clock), False
+        is_system = any(self._topics.is_system_topic(str(topic.topic_name)) for topic in topics)
+        try:
+            await self._change(topics)
+            is_done = True
+        finally:
+            self._measures.meter.topics_updated(
+                monotonic_ms(self._clock) - began_ms, is_done=is_done, is_system=is_system
+            )
+        return request.response(ResponseCode.SUCCESS)
 
-    async def _updated(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
+    async def _change(self, topics: list[TopicConfig]) -> None:
         for topic in topics:
             if topic.topic_filter_type not in FILTER_TYPES:  # RocketMQ fails to parse it
                 raise RemotingCommandError(f"topicFilterType = [{topic.topic_filter_type}] value invalid")
-            wrong = self._wrong(topic)
-            if wrong is not None:
-                return request.response(ResponseCode.INVALID_PARAMETER, wrong)
+            self._check(topic)
             if topic.topic_name in self._topics.going:
-                return request.response(ResponseCode.SYSTEM_BUSY, being_deleted(topic.topic_name))
+                raise refusals.being_deleted(topic.topic_name)
         changed = [topic for topic in topics if topic != self._topics.get(str(topic.topic_name))]
-        try:
-            if changed:
-                self._topics.update(changed)
-        except WrongAttributeError as error:
-            return request.response(error.code, str(error))
-        await self._kept.save(TOPICS)
+        if changed:
+            self._topics.update(changed)
+        await self._persistence.save(TOPICS)
         await self._outer.settled()
-        return request.response(ResponseCode.SUCCESS)
 
-    def _wrong(self, topic: TopicConfig) -> str | None:
+    def _check(self, topic: TopicConfig) -> None:
         broker, name = self._config.broker, topic.topic_name or ""
         wrong = names.wrong_topic(name) or wrong_queues(name, max(topic.read_queue_nums, topic.write_queue_nums))
         if wrong is not None:
-            return wrong
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, wrong)
         if broker.validate_system_topic_when_update_topic and self._topics.is_system_topic(name):
-            return f"The topic[{name}] is conflict with system topic."
+            raise refusals.system_topic(name)
         if not broker.enable_mixed_message_type and topic.attributes.get("+message.type") == "MIXED":
-            return "MIXED message type is not supported."
-        return None
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_BROKER: delete its configuration, queues, offsets, and the retry topics that only it uses."""
-        topic = request.read(DeleteTopicRequestHeader).topic
-        if not topic.strip():
-            return request.response(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        if self._config.broker.validate_system_topic_when_update_topic and self._topics.is_system_topic(topic):
-            remark = f"The topic[{topic}] is conflict with system topic."
-            return request.response(ResponseCode.INVALID_PARAMETER, remark)
-        going = [topic]
-        if self._config.broker.clear_retry_topic_when_delete_topic:
-            for group in self._offsets.groups_of(topic):
-                of_pop = (f"{names.RETRY_PREFIX}{group}+{topic}", f"{names.RETRY_PREFIX}{group}_{topic}")
-                going += [name for name in of_pop if name in self._topics]
-        for name in going:
-            await self._delete(name)
-        await self._kept.save(TOPICS)
-        await self._kept.save(CONSUMER_OFFSET)
-        return request.response(ResponseCode.SUCCESS)
+        return await self._delete_all(request, [request.read(DeleteTopicRequestHeader).topic])
 
-    async def _delete(self, topic: str) -> None:
-        """Delete a topic and all its data. A second deletion meanwhile waits for the first.
+    async def delete_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """DELETE_TOPIC_IN_BROKER_LIST: as DELETE_TOPIC_IN_BROKER. One wrong name refuses the whole list."""
+        body = decode_request(DeleteTopicListRequestBody, request.body) if request.body else None
+        if body is None or not body.topic_list:
+            return request.response(ResponseCode.INVALID_PARAMETER, "The specified topic list is blank.")
+        return await self._delete_all(request, [topic or "" for topic in body.topic_list])
 
-        If the second deletion ran after the first, it would delete messages that were sent to the topic since.
-        """
-        deleting = self._deleting.get(topic)
-        if deleting is None:
-            deleting = self._deleting[topic] = asyncio.ensure_future(self._delete_now(topic))
-            deleting.add_done_callback(lambda _: self._deleting.pop(topic))
-        await asyncio.shield(deleting)
-
-    async def _delete_now(self, topic: str) -> None:
-        self._topics.delete(topic)
-        self._offsets.remove_topic(topic, self._consumers.groups_of(topic))
-        self._pop.forget(topic=topic)
-        self._stats.forget([topic])
-        self._meter.forget_topics([topic])
-        self._topics.going.add(topic)
+    async def _delete_all(self, request: RemotingCommand, topics: list[str]) -> RemotingCommand:
+        for topic in topics:
+            if not topic.strip():
+                raise RequestRefused(ResponseCode.INVALID_PARAMETER, names.BLANK_TOPIC)
+            if self._config.broker.validate_system_topic_when_update_topic and self._topics.is_system_topic(topic):
+                raise refusals.system_topic(topic)
+        retries: list[str] = []
         try:
-            # Puts that were accepted before are deleted with the topic, and must not start a new queue after it.
-            while self._puts.has(topic):
-                await asyncio.sleep(_PUTS_LOOK_S)
-            deleted = await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
-            log_deletion(topic, deleted)
-            if self._store.timers is not None:
-                self._store.timers.metrics.forget(topic)
-        finally:
-            self._topics.going.discard(topic)
-            self._holds.answer_all(topic)
+            for topic in dict.fromkeys(topics):
+                retries += await self._deletion.delete_with_retries(topic)
+        finally:  # the topics before one that cannot be deleted are gone
+            for table in (TOPICS, CONSUMER_OFFSET, CONSUMER_ORDER_INFO):
+                await self._persistence.save(table)
+        await self._outer.delete_routes(retries)  # the tool that asked deletes only the routes of the topics
+        return request.response(ResponseCode.SUCCESS)
 
     async def clean_unused(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC: delete topics that have queues but no configuration, and their offsets."""
         for topic in {topic for topic, _, _, end in self._store.queues() if end > 0}:
             if topic not in self._topics and not self._topics.is_system_topic(topic):
-                await self._delete(topic)
-        await self._kept.save(CONSUMER_OFFSET)
+                await self._deletion.delete(topic)
+        is_used = {*self._topics.table, *self._topics.going, *self._topics.system_topics}.__contains__
+        await asyncio.get_running_loop().run_in_executor(None, self._store.clean_unused, is_used)
+        await self._persistence.save(CONSUMER_OFFSET)
         return request.response(ResponseCode.SUCCESS)
 
     def get(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -209,16 +180,21 @@ class TopicAdminProcessor:
 
     async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG: all topics, or maxTopicNum topics from number topicSeq on, sorted by name."""
-        asked = request.read(GetAllTopicConfigRequestHeader)
+        request_header = request.read(GetAllTopicConfigRequestHeader)
         chosen = list(self._topics.table.values())
-        is_split = (asked.data_version, asked.topic_seq, asked.max_topic_num) != (None, None, None)
+        is_split = (request_header.data_version, request_header.topic_seq, request_header.max_topic_num) != (
+            None,
+            None,
+            None,
+        )
         if self._config.broker.enable_split_metadata and is_split:
-            begin = asked.topic_seq or 0
-            if begin and asked.data_version != self._topics.version.encode().decode():
+            begin = request_header.topic_seq or 0
+            if begin and request_header.data_version != self._topics.version.encode().decode():
                 begin = 0  # the table has changed, so start over
-            limit = self._config.broker.split_metadata_size
-            most = min(limit, asked.max_topic_num or limit)
-            chosen = sorted(chosen, key=lambda topic: str(topic.topic_name))[begin : begin + most]
+            page = page_of(
+                self._topics.table, begin, request_header.max_topic_num, self._config.broker.split_metadata_size
+            )
+            chosen = [self._topics.table[name] for name in page]
         body = TopicConfigAndMappingSerializeWrapper(
             topic_config_table={str(topic.topic_name): topic for topic in chosen}, data_version=self._topics.version
         )
@@ -231,7 +207,7 @@ class TopicAdminProcessor:
         name = request.read(GetTopicStatsInfoRequestHeader).topic
         topic = self._topics.get(name)
         if topic is None:
-            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+            raise refusals.topic_missing(name)
         queues = queue_ids(name, max(topic.write_queue_nums, topic.read_queue_nums))
         async with self._long.turn(channel, len(queues)):
             table = {}
@@ -241,7 +217,7 @@ class TopicAdminProcessor:
                 low = self._store.min_offset_in_queue(name, queue_id)
                 queue = queue_key(MessageQueue(name, self._config.broker.broker_name, queue_id))
                 table[queue] = TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last_ms)
-            tps = self._stats.tps(TOPIC_PUT_NUMS, name, monotonic_ms(self._clock))
+            tps = self._measures.stats.tps(TOPIC_PUT_NUMS, name, monotonic_ms(self._clock))
             body = TopicStatsTable(offset_table=table, topic_put_tps=tps)
             return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(body))
 
@@ -249,3 +225,32 @@ class TopicAdminProcessor:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         body = TopicList(topic_list=sorted(self._topics.system_topics))
         return request.response(ResponseCode.SUCCESS, body=body.encode())
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of the administration of topics."""
+    deletion = TopicDeletion(
+        context.config, context.storage, context.tables, context.sessions, context.pop, context.measures
+    )
+    topics = TopicAdminProcessor(
+        context.config,
+        context.clock,
+        context.storage.store,
+        context.tables,
+        context.measures,
+        context.outer,
+        deletion,
+    )
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: Route(topics.update, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Route(topics.update_list, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.DELETE_TOPIC_IN_BROKER: Route(topics.delete, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.DELETE_TOPIC_IN_BROKER_LIST: Route(topics.delete_list, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.CLEAN_UNUSED_TOPIC: Route(topics.clean_unused, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_TOPIC_CONFIG: Route(topics.get, look(GetTopicConfigRequestHeader), after_dispatch=False),
+        RequestCode.GET_ALL_TOPIC_CONFIG: Route(topics.get_all, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_TOPIC_STATS_INFO: Route(
+            topics.stats, look(GetTopicStatsInfoRequestHeader), after_dispatch=True
+        ),
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Route(topics.list_system, ANY_ACCOUNT, after_dispatch=False),
+    }

@@ -5,19 +5,22 @@ Source: ClientManageProcessor.
 
 from __future__ import annotations
 
-from gantrymq.broker import names
-from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY, ConsumerManager, is_tag_type
-from gantrymq.broker.sessions.producers import ClientChannel, ProducerManager
-from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
-from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.tables.topics import UNIT_SUB_FLAG, TopicConfigManager
+from gantrymq.broker import names, refusals
+from gantrymq.broker.acl.access_control import CHECK_CLIENT_CONFIG, HEART_BEAT, UNREGISTER_CLIENT
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY, is_tag_type
+from gantrymq.broker.sessions.producers import ClientChannel
+from gantrymq.broker.sessions.sessions import Sessions
+from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.tables.topics import UNIT_SUB_FLAG
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import FilterSyntaxError
 from gantrymq.remoting.acl import ACCESS_KEY
 from gantrymq.remoting.bodies.client import CheckClientRequestBody, ConsumerData, HeartbeatData
 from gantrymq.remoting.body import decode_request
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
 from gantrymq.remoting.transport.channel import Channel
@@ -28,18 +31,10 @@ _SUPPORTS_V2, _IS_SUB_CHANGE = "IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE"
 class ClientManageProcessor:
     """Registers clients and their subscriptions."""
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        clock: Clock,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        filters: ConsumerFilterManager,
-    ) -> None:
-        self._config, self._clock, self._topics, self._groups = config, clock, topics, groups
-        self._consumers, self._producers, self._filters = consumers, producers, filters
+    def __init__(self, config: LiveConfig, clock: Clock, tables: Tables, sessions: Sessions) -> None:
+        self._config, self._clock = config, clock
+        self._topics, self._groups, self._filters = tables.topics, tables.groups, tables.filters
+        self._consumers, self._producers = sessions.consumers, sessions.producers
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT in both versions. In version 2 a fingerprint replaces subscriptions that the broker knows."""
@@ -70,7 +65,9 @@ class ClientManageProcessor:
         group = self._groups.find(name)
         if group is None:
             return False
-        in_order = any(self._topics.is_order_topic(one.topic) for one in consumer.subscription_data_set)
+        in_order = any(
+            self._topics.is_order_topic(subscription.topic) for subscription in consumer.subscription_data_set
+        )
         self._topics.create_for_group(
             names.retry_topic(name),
             group.retry_queue_nums,
@@ -90,20 +87,20 @@ class ClientManageProcessor:
         )
         if with_subscriptions:
             self._filters.register(name, consumer.subscription_data_set)
-            by_tag = all(is_tag_type(one.expression_type) for one in consumer.subscription_data_set)
+            by_tag = all(is_tag_type(subscription.expression_type) for subscription in consumer.subscription_data_set)
             if not by_tag and self._config.broker.enable_property_filter and not self._filters.is_ready:
                 self._filters.begin_loading()
         return is_other
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT."""
-        asked = request.read(UnregisterClientRequestHeader)
-        if asked.producer_group is not None:
-            self._producers.unregister(asked.producer_group, channel)
-        if asked.consumer_group is not None:
-            group = self._groups.find(asked.consumer_group)
+        header = request.read(UnregisterClientRequestHeader)
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, channel)
+        if header.consumer_group is not None:
+            group = self._groups.find(header.consumer_group)
             notify = group is None or group.notify_consumer_ids_changed_enable
-            self._consumers.unregister(asked.consumer_group, channel, notify=notify)
+            self._consumers.unregister(header.consumer_group, channel, notify=notify)
         return request.response(ResponseCode.SUCCESS)
 
     async def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -113,8 +110,7 @@ class ClientManageProcessor:
             return request.response(ResponseCode.SUCCESS)
         kind = subscription.expression_type
         if not self._config.broker.enable_property_filter:
-            remark = f"The broker does not support consumer to filter message by {kind}"
-            return request.response(ResponseCode.SYSTEM_ERROR, remark)
+            raise refusals.filter_unsupported(kind)
         if not self._filters.is_ready:
             await self._filters.begin_loading()
         try:
@@ -122,3 +118,13 @@ class ClientManageProcessor:
         except FilterSyntaxError as error:
             return request.response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
         return request.response(ResponseCode.SUCCESS)
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of clients that register themselves."""
+    clients = ClientManageProcessor(context.config, context.clock, context.tables, context.sessions)
+    return {
+        RequestCode.HEART_BEAT: Route(clients.heart_beat, HEART_BEAT, after_dispatch=False),
+        RequestCode.UNREGISTER_CLIENT: Route(clients.unregister, UNREGISTER_CLIENT, after_dispatch=False),
+        RequestCode.CHECK_CLIENT_CONFIG: Route(clients.check_config, CHECK_CLIENT_CONFIG, after_dispatch=False),
+    }

@@ -11,27 +11,27 @@ Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 
-from gantrymq.broker import names
-from gantrymq.broker.acl.access_control import AccessControl
-from gantrymq.broker.answers import DispatchCatchUp
-from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
-from gantrymq.broker.metrics.meter import BrokerMeter
-from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker import names, refusals
+from gantrymq.broker.acl.access_control import ADMINISTRATORS, end_transaction
+from gantrymq.broker.answers import Answers
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.measures import Measures
+from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.storage import Storage
+from gantrymq.broker.tables.tables import Tables
 from gantrymq.broker.transactions.decisions import Decision, Decisions
 from gantrymq.broker.transactions.half_messages import immunity_ms, real_queue, resumed_message
-from gantrymq.broker.transactions.metrics import TransactionMetrics
 from gantrymq.broker.transactions.open_halves import OpenHalf, open_half
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from gantrymq.model.message import StoredMessage, parse_message_id
+from gantrymq.model.message import parse_message_id
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from gantrymq.remoting.transport.channel import Channel
@@ -48,31 +48,22 @@ log = get_logger("gantrymq.broker")
 
 
 class EndTransactionProcessor:
-    """Commits and rolls back.
-
-    ``queued_at(offset)`` returns the message at an offset of the log if its queue points to it, else None.
-    """
+    """Commits and rolls back."""
 
     def __init__(
         self,
         config: LiveConfig,
         clock: Clock,
-        topics: TopicConfigManager,
-        queued_at: Callable[[int], StoredMessage | None],
-        puts: PutQueue,
-        stats: BrokerStatsManager,
+        storage: Storage,
+        tables: Tables,
         decisions: Decisions,
-        metrics: TransactionMetrics,
-        access: AccessControl | None,
-        message_at: Callable[[int], StoredMessage | None],
-        caught_up: DispatchCatchUp,
-        meter: BrokerMeter,
+        measures: Measures,
+        answers: Answers,
     ) -> None:
-        self._meter = meter
-        self._config, self._clock, self._topics, self._queued_at = config, clock, topics, queued_at
-        self._puts, self._stats, self._decisions, self._metrics = puts, stats, decisions, metrics
-        self._access, self._message_at = access, message_at
-        self._end_queued = caught_up.before(self._end_once_queued)
+        self._config, self._clock, self._measures, self._answers = config, clock, measures, answers
+        self._store, self._queued_at, self._puts = storage.store, storage.records.queued, storage.puts
+        self._topics, self._metrics, self._decisions = tables.topics, tables.transaction_metrics, decisions
+        self._end_queued = answers.caught_up.before(self._end_once_queued)
 
     def end(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Answer once the decision is made. An unknown state has no answer, as in RocketMQ.
@@ -80,58 +71,59 @@ class EndTransactionProcessor:
         Most decisions arrive right after their half message. They do not wait for the dispatch to the queue, because a
         thousand waiting requests would keep the event loop busy.
         """
-        asked = request.read(EndTransactionRequestHeader)
-        if asked.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        header = request.read(EndTransactionRequestHeader)
+        if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return None
-        kept = self._decisions.take_kept(asked.commit_log_offset)
-        if kept is not None:
-            return self._end(channel, request, asked, kept)
-        fresh = self._message_at(asked.commit_log_offset) if self._decisions.is_fresh(asked.commit_log_offset) else None
+        half = self._decisions.take_kept(header.commit_log_offset)
+        if half is not None:
+            return self._end(channel, request, header, half)
+        is_fresh = self._decisions.is_fresh(header.commit_log_offset)
+        fresh = self._store.message_at(header.commit_log_offset) if is_fresh else None
         if fresh is not None and fresh.topic == names.TRANS_HALF_TOPIC:
-            return self._end(channel, request, asked, open_half(fresh))
+            return self._end(channel, request, header, open_half(fresh))
         return self._end_queued(channel, request)
 
     def _end_once_queued(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        asked = request.read(EndTransactionRequestHeader)
-        half = self._queued_at(asked.commit_log_offset)
+        header = request.read(EndTransactionRequestHeader)
+        half = self._queued_at(header.commit_log_offset)
         if half is None or half.topic != names.TRANS_HALF_TOPIC:
             return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
-        return self._end(channel, request, asked, open_half(half))
+        return self._end(channel, request, header, open_half(half))
 
     def _end(
         self,
         channel: Channel,
         request: RemotingCommand,
-        asked: EndTransactionRequestHeader,
+        header: EndTransactionRequestHeader,
         half: OpenHalf,
     ) -> RemotingCommand | None:
         # The permission check may have found no topic, if the offset was the end of the log then.
-        refusal = self._access.refusal(channel, request) if self._access is not None else None
+        refusal = self._answers.refusal(channel, request)
         if refusal is not None:
             return refusal
-        if self._is_late(asked, half):
+        if self._is_late(header, half):
             return request.response(ResponseCode.ILLEGAL_OPERATION)
-        wrong = _wrong(asked, half)
+        wrong = _wrong(header, half)
         queue = half.real_queue
         if wrong is not None or queue is None:
             return request.response(ResponseCode.SYSTEM_ERROR, wrong or _NOT_FOUND)
-        is_commit, (topic, _) = asked.commit_or_rollback == TRANSACTION_COMMIT, queue
+        is_commit, (topic, _) = header.commit_or_rollback == TRANSACTION_COMMIT, queue
         if is_commit and topic not in self._topics:  # the topic was deleted: a put would create its queues again
-            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+            raise refusals.topic_missing(topic, refusals.APPLY_TO_COMMIT)
         if not self._decisions.has_room:
-            return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+            raise refusals.overload()
         decision = self._decisions.begin(half.queue_id, half.queue_offset)
         if decision is None:
             return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
         if not is_commit:
             self._decisions.finish(decision)
             self._metrics.add(topic, -1)
-            self._meter.rolled_back(topic)
+            self._measures.meter.rolled_back(topic)
             return request.response(ResponseCode.SUCCESS)
         committed = partial(self._committed, channel, request, decision, half.born_timestamp_ms)
         if not self._puts.put(half.final(), channel, committed):
             self._decisions.cancel(decision)
-            return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+            raise refusals.overload()
         return None
 
     def _committed(
@@ -146,8 +138,9 @@ class EndTransactionProcessor:
         if result is not None and result.is_stored:
             self._decisions.finish(decision)
             self._metrics.add(result.topic, -1)
-            self._meter.committed(result.topic, max(self._clock.now_ms() - born_timestamp_ms, 0) // 1000)
-            self._stats.put(result.topic, 1, result.size_bytes)
+            age_ms = max(self._clock.now_ms() - born_timestamp_ms, 0)
+            self._measures.meter.committed(result.topic, age_ms // 1000)
+            self._measures.stats.put(result.topic, 1, result.size_bytes)
             answer = request.response(ResponseCode.SUCCESS)
         else:
             self._decisions.cancel(decision)
@@ -158,10 +151,10 @@ class EndTransactionProcessor:
         if result is None:
             return ResponseCode.SYSTEM_BUSY, busy
         if result.status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
-            most = self._config.store.max_message_size_bytes
+            max_size_bytes = self._config.store.max_message_size_bytes
             return ResponseCode.MESSAGE_ILLEGAL, (
                 "The message is illegal, maybe msg body or properties length not matched. "
-                f"msg body length limit {most}B, msg properties length limit 32KB."
+                f"msg body length limit {max_size_bytes}B, msg properties length limit 32KB."
             )
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now."
@@ -169,11 +162,11 @@ class EndTransactionProcessor:
             return ResponseCode.SYSTEM_ERROR, "Create mapped file failed."
         return ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"
 
-    def _is_late(self, asked: EndTransactionRequestHeader, half: OpenHalf) -> bool:
+    def _is_late(self, header: EndTransactionRequestHeader, half: OpenHalf) -> bool:
         """Whether the time that the producer set for its decision has passed (rejectCommitOrRollback)."""
         timeout_ms = self._config.broker.transaction_timeout_ms
         immune_ms = immunity_ms(half.immunity_s, timeout_ms)
-        if asked.from_transaction_check or immune_ms is None:
+        if header.from_transaction_check or immune_ms is None:
             return False
         return self._clock.now_ms() - half.born_timestamp_ms > max(immune_ms, timeout_ms)
 
@@ -181,31 +174,49 @@ class EndTransactionProcessor:
 
     def resume(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Put a discarded message back into the half queue, to be checked again."""
-        asked = request.read(ResumeCheckHalfMessageRequestHeader)
+        header = request.read(ResumeCheckHalfMessageRequestHeader)
         try:
-            found = self._queued_at(parse_message_id(asked.msg_id or "")[1])
+            half = self._queued_at(parse_message_id(header.msg_id or "")[1])
         except ValueError:
-            found = None
-        if found is None or found.topic not in _RESUMABLE:
+            half = None
+        if half is None or half.topic not in _RESUMABLE:
             return request.response(ResponseCode.SYSTEM_ERROR, _RESUME_FAILED)
-        topic = real_queue(found)
+        topic = real_queue(half)
 
         def stored(result: PutMessageResult | None, busy: str | None) -> None:
             is_back = result is not None and result.is_stored
-            if is_back and topic is not None and found.topic == names.TRANS_CHECK_MAX_TIME_TOPIC:
+            if is_back and topic is not None and half.topic == names.TRANS_CHECK_MAX_TIME_TOPIC:
                 self._metrics.add(topic[0], 1)
             answer = (ResponseCode.SUCCESS, None) if is_back else (ResponseCode.SYSTEM_ERROR, _NOT_RESUMED)
             channel.respond(request, request.response(*answer))
 
-        if not self._puts.put(AppendableMessage(resumed_message(found)), channel, stored):
-            return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        if not self._puts.put(AppendableMessage(resumed_message(half)), channel, stored):
+            raise refusals.overload()
         return None
 
 
-def _wrong(asked: EndTransactionRequestHeader, half: OpenHalf) -> str | None:
+def _wrong(header: EndTransactionRequestHeader, half: OpenHalf) -> str | None:
     """The difference between a request and its half message, as a text; None if they agree (checkPrepareMessage)."""
-    if half.producer_group != asked.producer_group:
+    if half.producer_group != header.producer_group:
         return "The producer group wrong"
-    if half.queue_offset != asked.tran_state_table_offset:
+    if half.queue_offset != header.tran_state_table_offset:
         return "The transaction state table offset wrong"
     return None
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of transactions."""
+    processor = EndTransactionProcessor(
+        context.config,
+        context.clock,
+        context.storage,
+        context.tables,
+        context.decisions,
+        context.measures,
+        context.answers,
+    )
+    may_end = end_transaction(context.storage.records.real_topic_at)
+    return {
+        RequestCode.END_TRANSACTION: Route(processor.end, may_end, after_dispatch=False),
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: Route(processor.resume, ADMINISTRATORS, after_dispatch=True),
+    }

@@ -8,14 +8,16 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor.
 
 from __future__ import annotations
 
+from gantrymq.broker import refusals
+from gantrymq.broker.acl.access_control import consume, look
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.reads.hot_queue import begins_in_memory
 from gantrymq.broker.sessions.consumers import ConsumerManager
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.tables.topics import TopicConfigManager, describe
+from gantrymq.broker.tables.tables import Tables
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.client import GetConsumerListByGroupResponseBody
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import GetConsumerListByGroupRequestHeader
 from gantrymq.remoting.headers.offset import (
@@ -34,21 +36,15 @@ from gantrymq.remoting.headers.offset import (
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.message_store import MessageStore
 
+_UPPER = "upper"  # BoundaryType.UPPER
+
 
 class ConsumerManageProcessor:
     """Committed offsets and the members of groups."""
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-    ) -> None:
-        self._config, self._store, self._topics = config, store, topics
-        self._groups, self._consumers, self._offsets = groups, consumers, offsets
+    def __init__(self, config: LiveConfig, store: MessageStore, tables: Tables, consumers: ConsumerManager) -> None:
+        self._config, self._store, self._consumers = config, store, consumers
+        self._topics, self._groups, self._offsets = tables.topics, tables.groups, tables.offsets
 
     def list_consumers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_LIST_BY_GROUP: the client ids of a group."""
@@ -62,21 +58,20 @@ class ConsumerManageProcessor:
 
     def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_CONSUMER_OFFSET. It is ignored while a reset offset waits for the group's next pull."""
-        asked = request.read(UpdateConsumerOffsetRequestHeader)
-        group, topic = asked.consumer_group, asked.topic
+        header = request.read(UpdateConsumerOffsetRequestHeader)
+        group, topic = header.consumer_group, header.topic
         if group not in self._groups:
             return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         config = self._topics.get(topic)
         if config is None:
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         queues = range(max(config.read_queue_nums, config.write_queue_nums))
-        if asked.queue_id not in queues and asked.queue_id not in (self._offsets.of(group, topic) or {}):
-            remark = f"queueId[{asked.queue_id}] is illegal, {describe(config)}"
-            return request.response(ResponseCode.INVALID_PARAMETER, remark)
+        if header.queue_id not in queues and header.queue_id not in (self._offsets.of(group, topic) or {}):
+            raise refusals.wrong_queue(header.queue_id, config)
         use_reset = self._config.broker.use_server_side_reset_offset
-        if use_reset and self._offsets.has_reset(group, topic, asked.queue_id):
+        if use_reset and self._offsets.has_reset(group, topic, header.queue_id):
             return request.response(ResponseCode.SUCCESS, "Offset has been previously reset")
-        self._offsets.commit(group, topic, asked.queue_id, asked.commit_offset)
+        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
         return request.response(ResponseCode.SUCCESS)
 
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -84,20 +79,17 @@ class ConsumerManageProcessor:
 
         A group without one begins at 0 if the first message of the queue is still in memory.
         """
-        asked = request.read(QueryConsumerOffsetRequestHeader)
-        offset = self._offsets.query(asked.consumer_group, asked.topic, asked.queue_id)
+        header = request.read(QueryConsumerOffsetRequestHeader)
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
-            if asked.set_zero_if_not_found is False:
+            if header.set_zero_if_not_found is False:
                 remark = "Not found, do not set to zero, maybe this group boot first"
                 return request.response(ResponseCode.QUERY_NOT_FOUND, remark)
-            if not begins_in_memory(self._store, asked.topic, asked.queue_id):
+            if not begins_in_memory(self._store, header.topic, header.queue_id):
                 remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 return request.response(ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
         return request.response(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=offset))
-
-
-_UPPER = "upper"  # BoundaryType.UPPER
 
 
 class QueueOffsetProcessor:
@@ -108,23 +100,23 @@ class QueueOffsetProcessor:
 
     def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET."""
-        asked = request.read(GetMaxOffsetRequestHeader)
+        header = request.read(GetMaxOffsetRequestHeader)
         store = self._store
-        offset_of = store.max_offset_in_queue if asked.committed else store.next_offset_in_queue
-        offset = offset_of(asked.topic, asked.queue_id)
+        offset_of = store.max_offset_in_queue if header.committed else store.next_offset_in_queue
+        offset = offset_of(header.topic, header.queue_id)
         return request.response(ResponseCode.SUCCESS, header=GetMaxOffsetResponseHeader(offset=offset))
 
     def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET."""
-        asked = request.read(GetMinOffsetRequestHeader)
-        offset = self._store.min_offset_in_queue(asked.topic, asked.queue_id)
+        header = request.read(GetMinOffsetRequestHeader)
+        offset = self._store.min_offset_in_queue(header.topic, header.queue_id)
         return request.response(ResponseCode.SUCCESS, header=GetMinOffsetResponseHeader(offset=offset))
 
     def search(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP: the first message at or after a time, or (UPPER) the last at or before it."""
-        asked = request.read(SearchOffsetRequestHeader)
-        topic, queue_id, timestamp_ms = asked.topic, asked.queue_id, asked.timestamp
-        if (asked.boundary_type or "").lower() == _UPPER:
+        header = request.read(SearchOffsetRequestHeader)
+        topic, queue_id, timestamp_ms = header.topic, header.queue_id, header.timestamp
+        if (header.boundary_type or "").lower() == _UPPER:
             offset = max(self._store.offset_at(topic, queue_id, timestamp_ms + 1) - 1, 0)
         else:
             offset = self._store.offset_at(topic, queue_id, timestamp_ms)
@@ -132,8 +124,30 @@ class QueueOffsetProcessor:
 
     def earliest(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_EARLIEST_MSG_STORETIME."""
-        asked = request.read(GetEarliestMsgStoretimeRequestHeader)
-        first = self._store.min_offset_in_queue(asked.topic, asked.queue_id)
-        timestamp_ms = self._store.store_timestamp_ms(asked.topic, asked.queue_id, first)
+        request_header = request.read(GetEarliestMsgStoretimeRequestHeader)
+        first = self._store.min_offset_in_queue(request_header.topic, request_header.queue_id)
+        timestamp_ms = self._store.store_timestamp_ms(request_header.topic, request_header.queue_id, first)
         header = GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp_ms)
         return request.response(ResponseCode.SUCCESS, header=header)
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of offsets and of members."""
+    store = context.storage.store
+    manage = ConsumerManageProcessor(context.config, store, context.tables, context.sessions.consumers)
+    queues = QueueOffsetProcessor(store)
+    may_list = consume(GetConsumerListByGroupRequestHeader)
+    may_commit = consume(UpdateConsumerOffsetRequestHeader, topics=("topic",))
+    may_query = consume(QueryConsumerOffsetRequestHeader, topics=("topic",))
+    may_look_back = look(GetEarliestMsgStoretimeRequestHeader)
+    return {
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: Route(manage.list_consumers, may_list, after_dispatch=False),
+        RequestCode.UPDATE_CONSUMER_OFFSET: Route(manage.update, may_commit, after_dispatch=False),
+        RequestCode.QUERY_CONSUMER_OFFSET: Route(manage.query, may_query, after_dispatch=True),
+        RequestCode.GET_MAX_OFFSET: Route(queues.max_offset, look(GetMaxOffsetRequestHeader), after_dispatch=True),
+        RequestCode.GET_MIN_OFFSET: Route(queues.min_offset, look(GetMinOffsetRequestHeader), after_dispatch=False),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Route(
+            queues.search, look(SearchOffsetRequestHeader), after_dispatch=True
+        ),
+        RequestCode.GET_EARLIEST_MSG_STORETIME: Route(queues.earliest, may_look_back, after_dispatch=True),
+    }

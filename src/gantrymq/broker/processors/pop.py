@@ -20,31 +20,28 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-from gantrymq.broker import names
-from gantrymq.broker.acl.access_control import AccessControl
-from gantrymq.broker.answers import DispatchCatchUp, Recheck, answer_waiting
-from gantrymq.broker.metrics.meter import BrokerMeter
-from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
-from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
-from gantrymq.broker.pop.inflight import InflightMessages
+from gantrymq.broker import names, refusals
+from gantrymq.broker.acl.access_control import consume
+from gantrymq.broker.answers import Answers, Recheck, answer_waiting
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.measures import Measures
+from gantrymq.broker.pop.buffer import PoppedQueue
+from gantrymq.broker.pop.checks import PopFilter
 from gantrymq.broker.pop.long_polling import (
     Polling,
     PollKey,
-    PopLongPolling,
     WaitingPop,
     wait_until,
     waiting_bytes,
 )
 from gantrymq.broker.pop.popped_records import queue_offsets, under_topic
-from gantrymq.broker.pop.records import retry_topic
-from gantrymq.broker.pop.revive_log import ReviveLog
+from gantrymq.broker.pop.queue_walk import QueueWalk, retry_topics
+from gantrymq.broker.pop.service import Pop
+from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.reads.hot_queue import begins_in_memory
 from gantrymq.broker.reads.message_puller import MessagePuller, PulledMessages
-from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.tables.attributes import priority_factor
-from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
+from gantrymq.broker.tables.tables import Tables
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.pop_checkpoint import MAX_MESSAGES, PopCheckpoint, PopKey
@@ -58,11 +55,11 @@ from gantrymq.model.receipt_handle import (
 from gantrymq.model.status import GetMessageStatus
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.topic import TopicConfig
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_head
 from gantrymq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import failure
+from gantrymq.remoting.transport.dispatcher import RequestRefused, failure
 from gantrymq.remoting.transport.turns import FairTurns
 from gantrymq.store.message_store import MessageStore
 
@@ -89,7 +86,7 @@ class _Run:
 
     channel: Channel
     request: RemotingCommand
-    asked: PopMessageRequestHeader
+    header: PopMessageRequestHeader
     recheck: Recheck | None
     deadline_ms: int
     arrivals: int
@@ -111,7 +108,7 @@ class _Run:
     @property
     def key(self) -> PollKey:
         """The queue and the group for which the pop waits."""
-        return PollKey(self.asked.topic, self.asked.consumer_group, max(self.asked.queue_id, -1))
+        return PollKey(self.header.topic, self.header.consumer_group, max(self.header.queue_id, -1))
 
 
 class PopMessageProcessor:
@@ -122,53 +119,43 @@ class PopMessageProcessor:
         config: LiveConfig,
         clock: Clock,
         store: MessageStore,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStatsManager,
-        store_stats: StoreStatsService,
-        access: AccessControl | None,
-        checks: PopChecks,
-        revive: ReviveLog,
-        buffer: PopBuffer,
-        inflight: InflightMessages,
-        orders: ConsumerOrderInfo,
-        polling: PopLongPolling,
-        meter: BrokerMeter,
-        caught_up: DispatchCatchUp,
+        tables: Tables,
+        pop: Pop,
+        measures: Measures,
+        answers: Answers,
     ) -> None:
-        self._config, self._clock, self._store, self._topics, self._meter = config, clock, store, topics, meter
-        self._offsets, self._stats, self._store_stats, self._access = offsets, stats, store_stats, access
-        self._checks, self._revive, self._buffer = checks, revive, buffer
-        self._inflight, self._orders, self._polling = inflight, orders, polling
-        self._caught_up = caught_up
+        self._config, self._clock, self._store, self._measures, self._answers = config, clock, store, measures, answers
+        self._topics, self._offsets, self._orders = tables.topics, tables.offsets, tables.orders
+        self._checks, self._revive, self._buffer = pop.checks, pop.revive_log, pop.buffer
+        self._inflight, self._polling = pop.inflight, pop.waiting.pops
         self._puller, self._turns, self._pops = MessagePuller(store.lookup), FairTurns(), 0
 
     def pop(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer a pop, now or later."""
-        asked = request.read(PopMessageRequestHeader)
-        deadline_ms = wait_until(asked, self._clock)
-        if asked.init_mode != _MIN and self._store.dispatch_behind_bytes and self._is_new(asked):
-            self._look_later(channel, request, asked, None, deadline_ms)
+        header = request.read(PopMessageRequestHeader)
+        deadline_ms = wait_until(header, self._clock)
+        if header.init_mode != _MIN and self._store.dispatch_behind_bytes and self._is_new(header):
+            self._look_later(channel, request, header, None, deadline_ms)
             return None
-        return self._begin(channel, request, asked, None, deadline_ms)
+        return self._begin(channel, request, header, None, deadline_ms)
 
-    def _is_new(self, asked: PopMessageRequestHeader) -> bool:
+    def _is_new(self, header: PopMessageRequestHeader) -> bool:
         """Whether the group has no offset of the queue, or of the first one, yet."""
-        return self._offsets.query(asked.consumer_group, asked.topic, max(asked.queue_id, 0)) < 0
+        return self._offsets.query(header.consumer_group, header.topic, max(header.queue_id, 0)) < 0
 
     def _look_later(
         self,
         channel: Channel,
         request: RemotingCommand,
-        asked: PopMessageRequestHeader,
+        header: PopMessageRequestHeader,
         recheck: Recheck | None,
         deadline_ms: int,
     ) -> None:
         """Begin the pop again once the dispatcher has caught up."""
         size_bytes = request.content_bytes
-        if recheck is None and self._access is not None:
-            recheck = self._access.recheck(channel, request)
-        answer = partial(self._begin, channel, request, asked, recheck, deadline_ms, is_second=True)
+        if recheck is None:
+            recheck = self._answers.recheck(channel, request)
+        answer = partial(self._begin, channel, request, header, recheck, deadline_ms, is_second=True)
 
         def resume() -> None:
             channel.end_answer(size_bytes)
@@ -176,34 +163,31 @@ class PopMessageProcessor:
                 answer_waiting(channel, request, recheck, answer)
 
         channel.begin_answer(size_bytes)
-        self._caught_up.then(resume)
+        self._answers.caught_up.then(resume)
 
     def _begin(
         self,
         channel: Channel,
         request: RemotingCommand,
-        asked: PopMessageRequestHeader,
+        header: PopMessageRequestHeader,
         recheck: Recheck | None,
         deadline_ms: int,
         *,
         is_second: bool = False,
     ) -> RemotingCommand | None:
-        try:
-            topic, group, found = self._check(channel, asked)
-        except PopRefusal as refusal:
-            return refusal.answer(request)
+        topic, group, pop_filter = self._check(channel, header)
         self._pops += 1
         run = _Run(
             channel=channel,
             request=request,
-            asked=asked,
+            header=header,
             recheck=recheck,
             deadline_ms=deadline_ms,
-            arrivals=self._polling.watch(asked.topic, asked.consumer_group),
-            revive_queue_id=ORDER_REVIVE_QUEUE if asked.order else self._pops % self._config.broker.revive_queue_num,
+            arrivals=self._polling.watch(header.topic, header.consumer_group),
+            revive_queue_id=ORDER_REVIVE_QUEUE if header.order else self._pops % self._config.broker.revive_queue_num,
             pop_time_ms=self._clock.now_ms(),
-            filter=found,
-            priority_factor=0 if asked.order else priority_factor(topic.attributes, group.attributes),
+            filter=pop_filter,
+            priority_factor=0 if header.order else priority_factor(topic.attributes, group.attributes),
             is_second=is_second,
         )
         self._turns.work_through(self._walk(run, topic))
@@ -212,38 +196,39 @@ class PopMessageProcessor:
     # Checks
 
     def _check(
-        self, channel: Channel, asked: PopMessageRequestHeader
+        self, channel: Channel, header: PopMessageRequestHeader
     ) -> tuple[TopicConfig, SubscriptionGroupConfig, PopFilter]:
         broker_ip1, checks = self._config.broker.broker_ip1, self._checks
-        if self._clock.now_ms() - asked.born_time - asked.poll_time > _LATE_MS:
+        if self._clock.now_ms() - header.born_time - header.poll_time > _LATE_MS:
             remark = f"the broker[{broker_ip1}] pop message is timeout too much"
-            raise PopRefusal(ResponseCode.POLLING_TIMEOUT, remark)
+            raise RequestRefused(ResponseCode.POLLING_TIMEOUT, remark)
         checks.require_readable("pop")
-        if asked.max_msg_nums < 0:
-            remark = f"the broker[{broker_ip1}] pop message's num is negative: {asked.max_msg_nums}"
-            raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
-        if asked.max_msg_nums > MAX_MESSAGES:
+        if header.max_msg_nums < 0:
+            remark = f"the broker[{broker_ip1}] pop message's num is negative: {header.max_msg_nums}"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, remark)
+        if header.max_msg_nums > MAX_MESSAGES:
             remark = f"the broker[{broker_ip1}] pop message's num is greater than {MAX_MESSAGES}"
-            raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, remark)
         if not self._revive.has_timers:
             remark = f"the broker[{broker_ip1}] pop message is forbidden because timerWheelEnable is false"
-            raise PopRefusal(ResponseCode.SYSTEM_ERROR, remark)
-        topic, group = checks.consumption(channel, asked)
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, remark)
+        topic, group = checks.consumption(channel, header)
         most_ms = self._config.store.timer_max_delay_s * 1000
-        if not 0 <= asked.invisible_time <= most_ms:
-            remark = f"the invisible time {asked.invisible_time} is not between 0 and {most_ms} (timerMaxDelaySec)"
-            raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
+        if not 0 <= header.invisible_time <= most_ms:
+            raise refusals.wrong_invisible_time(header.invisible_time, most_ms)
         if not self._store.is_writable:
-            raise PopRefusal(ResponseCode.SYSTEM_ERROR, "the broker can store no checkpoint: its store takes no puts")
-        return topic, group, checks.filter(asked, asked.exp, asked.exp_type, is_noted=True)
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, "the broker can store no checkpoint: its store takes no puts"
+            )
+        return topic, group, checks.filter(header, header.exp, header.exp_type, is_noted=True)
 
     # The queues
 
     def _walk(self, run: _Run, topic: TopicConfig) -> Iterator[None]:
         """Pop one queue a step, then answer."""
         try:
-            for name, queue_id, is_retry in self._places(run, topic):
-                self._pop_queue(run, PoppedQueue(name, run.asked.consumer_group, queue_id), is_retry=is_retry)
+            for queue, is_retry in self._queues(run, topic):
+                self._pop_queue(run, queue, is_retry=is_retry)
                 yield
         except Exception as error:
             response = failure(run.request, error)
@@ -255,83 +240,66 @@ class PopMessageProcessor:
         run.is_walked = True
         self._finish(run)
 
-    def _places(self, run: _Run, topic: TopicConfig) -> Iterator[tuple[str, int, bool]]:
-        """The queues of a pop in their order: (topic, queue, whether it is one of a retry topic).
+    def _queues(self, run: _Run, topic: TopicConfig) -> Iterator[tuple[PoppedQueue, bool]]:
+        """The queues of a pop in their order, and whether each is one of a retry topic.
 
         A fifth of all pops looks into the retry topic first. The others look into it last, if they have room left. So
         neither topic can starve the other. A pop by priority begins with the queue of the highest priority, and by
-        default it looks into the retry topic last.
+        default it looks into the retry topic last. The order of the queues is descending, or ascending with
+        priorityOrderAsc=false, as in RocketMQ.
         """
-        broker, asked = self._config.broker, run.asked
+        broker, header = self._config.broker, run.header
         number, share = random.randrange(100), broker.pop_from_retry_probability
         first, is_even = number, number % 2 == 0
         if number < run.priority_factor:
             first, share = 0, broker.pop_from_retry_probability_for_priority
-        is_retry_first = number < share
-        retry = None
-        if not asked.order:  # an ordered pop delivers a message again from its own queue
-            retry = self._retry_topic(asked, is_even=is_even)
-        if is_retry_first and retry is not None:
-            yield from ((name, one, True) for name, one in self._queues(retry, first))
-        if asked.queue_id >= 0:
-            yield asked.topic, asked.queue_id, False
-        else:
-            yield from ((name, one, False) for name, one in self._queues(topic, first))
-        if not is_retry_first and retry is not None and run.count < asked.max_msg_nums:
-            yield from ((name, one, True) for name, one in self._queues(retry, first))
+        # An ordered pop delivers a message again from its own queue.
+        retries = [] if header.order else self._retries(header, is_even=is_even)
+        walk = QueueWalk(topic, retries, first, broker.priority_order_asc, is_retry_first=number < share)
+        return walk.queues(header, lambda: run.count < header.max_msg_nums)
 
-    def _queues(self, topic: TopicConfig, first: int) -> Iterator[tuple[str, int]]:
-        """All queues of a topic in descending order, or ascending with priorityOrderAsc=false, as in RocketMQ.
-
-        ``first`` shifts the start.
-        """
-        queues = queue_ids(str(topic.topic_name), topic.read_queue_nums)
-        for number in reversed(queues) if self._config.broker.priority_order_asc else queues:
-            yield str(topic.topic_name), (number + first) % len(queues)
-
-    def _retry_topic(self, asked: PopMessageRequestHeader, *, is_even: bool) -> TopicConfig | None:
-        """The retry topic that a pop looks into. If both versions exist, they take turns.
+    def _retries(self, header: PopMessageRequestHeader, *, is_even: bool) -> list[TopicConfig]:
+        """The retry topic that a pop looks into, if there is one. If both versions exist, they take turns.
 
         RocketMQ leaves the messages of version 2 where they are after enableRetryTopicV2 was turned off.
         """
         broker = self._config.broker
-        old, new = (
-            self._topics.get(retry_topic(asked.topic, asked.consumer_group, is_v2=is_v2)) for is_v2 in (False, True)
-        )
         if broker.enable_retry_topic_v2 and not broker.retrieve_message_from_pop_retry_topic_v1:
-            return new
-        return (old if is_even else new) if old is not None and new is not None else old or new
+            return retry_topics(self._topics, header, (True,))
+        return retry_topics(self._topics, header, (False, True) if is_even else (True, False))[:1]
 
     def _pop_queue(self, run: _Run, queue: PoppedQueue, *, is_retry: bool) -> None:
-        asked, broker = run.asked, self._config.broker
+        header, broker = run.header, self._config.broker
+        if queue.topic not in self._topics:
+            return  # deleted since the pop began; its old messages and offsets must not be used
         if broker.enable_pop_message_threshold and self._inflight.count(queue) > broker.pop_inflight_message_threshold:
             return  # the acknowledgement that frees room wakes the next pop
-        offset = self._next_offset(queue, asked.init_mode)
+        offset = self._next_offset(queue, header.init_mode)
         end = self._store.max_offset_in_queue(queue.topic, queue.queue_id)
         if offset == end or not self._buffer.has_room(queue):
             return
-        if asked.order:
-            if self._orders.check_block(asked.attempt_id, *queue, asked.invisible_time):
+        if header.order:
+            if self._orders.check_block(header.attempt_id, *queue, header.invisible_time):
                 return  # the next pop is woken when the queue is free
             self._inflight.clear(queue)
-        if run.count >= asked.max_msg_nums or run.size_bytes >= broker.max_transfer_bytes_in_memory:
+        if run.count >= header.max_msg_nums or run.size_bytes >= broker.max_transfer_bytes_in_memory:
             run.rest += max(end - offset, 0)
             return
-        found = self._pull(run, queue, offset)
-        if found.status in _WRONG_OFFSET:
-            offset = found.next_begin_offset
+        pulled = self._pull(run, queue, offset)
+        if pulled.status in _WRONG_OFFSET:
+            offset = pulled.next_begin_offset
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
-            found = self._pull(run, queue, offset)
-        if found.count:
-            if not self._deliver(run, queue, offset, found, is_retry=is_retry):
-                run.rest += found.count
+            pulled = self._pull(run, queue, offset)
+        if pulled.count:
+            if not self._deliver(run, queue, offset, pulled, is_retry=is_retry):
+                run.rest += pulled.count
                 return
-        elif found.status in _NO_MATCH and found.next_begin_offset > offset:
-            self._skip(queue, found.next_begin_offset, in_order=asked.order)
-        run.rest += max(found.max_offset - found.next_begin_offset, 0)
+        elif pulled.status in _NO_MATCH and pulled.next_begin_offset > offset:
+            self._skip(queue, pulled.next_begin_offset, in_order=header.order)
+        run.rest += max(pulled.max_offset - pulled.next_begin_offset, 0)
 
     def _pull(self, run: _Run, queue: PoppedQueue, offset: int) -> PulledMessages:
-        broker, wanted = self._config.broker, run.asked.max_msg_nums - run.count
+        broker, wanted = self._config.broker, run.header.max_msg_nums - run.count
         return self._puller.pull(
             queue.topic,
             queue.queue_id,
@@ -342,44 +310,44 @@ class PopMessageProcessor:
             run.filter.record_filter,
         )
 
-    def _deliver(self, run: _Run, queue: PoppedQueue, offset: int, found: PulledMessages, *, is_retry: bool) -> bool:
+    def _deliver(self, run: _Run, queue: PoppedQueue, offset: int, pulled: PulledMessages, *, is_retry: bool) -> bool:
         """Add the messages of a queue and put their checkpoint. Returns False if a checkpoint with the same key
         exists.
         """
-        asked, offsets = run.asked, queue_offsets(found.pieces)
-        if asked.order:
+        header, offsets = run.header, queue_offsets(pulled.pieces)
+        if header.order:
             run.order_counts += self._orders.update(
-                asked.attempt_id, *queue, run.pop_time_ms, asked.invisible_time, offsets
+                header.attempt_id, *queue, run.pop_time_ms, header.invisible_time, offsets
             )
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
-        elif not self._put_checkpoint(run, queue, offset, offsets, found.next_begin_offset):
+        elif not self._put_checkpoint(run, queue, offset, offsets, pulled.next_begin_offset):
             return False
         if is_retry and not self._config.broker.pop_response_return_actual_retry_topic:
             handle = ReceiptHandle(
                 offset,
                 run.pop_time_ms,
-                asked.invisible_time,
+                header.invisible_time,
                 run.revive_queue_id,
                 topic_mark(queue.topic),
                 self._config.broker.broker_name,
                 queue.queue_id,
             )
-            found.pieces = list(under_topic(found.pieces, asked.topic, handle))
-        run.pieces += found.pieces
-        run.count += found.count
-        run.size_bytes += found.size_bytes
+            pulled.pieces = list(under_topic(pulled.pieces, header.topic, handle))
+        run.pieces += pulled.pieces
+        run.count += pulled.count
+        run.size_bytes += pulled.size_bytes
         run.start_offsets.append(start_offset_entry(queue.topic, queue.queue_id, offset))
         run.message_offsets.append(message_offsets_entry(queue.topic, queue.queue_id, offsets))
-        self._inflight.add(queue, found.count)
-        self._stats.got(queue.group, queue.topic, found.count, found.size_bytes)
-        self._meter.got(queue.group, asked.topic, found.count, found.size_bytes, is_retry=is_retry)
-        self._store_stats.pulled(found.count)
+        self._inflight.add(queue, pulled.count)
+        self._measures.delivered(
+            queue.group, header.topic, pulled.count, pulled.size_bytes, stored_in=queue.topic, is_retry=is_retry
+        )
         return True
 
     def _put_checkpoint(self, run: _Run, queue: PoppedQueue, offset: int, offsets: list[int], next_offset: int) -> bool:
         """Put the checkpoint of a queue's messages. Returns False if a checkpoint with the same key exists."""
         key = PopKey(*queue, offset, run.pop_time_ms, self._config.broker.broker_name)
-        point = PopCheckpoint(key, run.asked.invisible_time, [one - offset for one in offsets])
+        point = PopCheckpoint(key, run.header.invisible_time, [queue_offset - offset for queue_offset in offsets])
 
         def stored() -> None:
             run.puts -= 1
@@ -453,30 +421,30 @@ class PopMessageProcessor:
     def _header(self, run: _Run) -> PopMessageResponseHeader:
         return PopMessageResponseHeader(
             pop_time=run.pop_time_ms,
-            invisible_time=run.asked.invisible_time,
+            invisible_time=run.header.invisible_time,
             revive_qid=run.revive_queue_id,
             rest_num=run.rest,
             start_offset_info=";".join(run.start_offsets),
             msg_offset_info=";".join(run.message_offsets),
-            order_count_info=";".join(run.order_counts) if run.asked.order else None,
+            order_count_info=";".join(run.order_counts) if run.header.order else None,
         )
 
     def _wait(self, run: _Run) -> bool:
         """Let the pop wait. Returns False if it was answered."""
-        asked, channel, request = run.asked, run.channel, run.request
-        if asked.poll_time <= 0 and not run.is_second and self._store.dispatch_behind_bytes:
-            self._look_later(channel, request, asked, run.recheck, run.deadline_ms)
+        header, channel, request = run.header, run.channel, run.request
+        if header.poll_time <= 0 and not run.is_second and self._store.dispatch_behind_bytes:
+            self._look_later(channel, request, header, run.recheck, run.deadline_ms)
             return True
-        if run.recheck is None and self._access is not None:
-            run.recheck = self._access.recheck(channel, request)
-        answer = partial(self._begin, channel, request, asked, run.recheck, run.deadline_ms)
+        if run.recheck is None:
+            run.recheck = self._answers.recheck(channel, request)
+        answer = partial(self._begin, channel, request, header, run.recheck, run.deadline_ms)
         resume = partial(answer_waiting, channel, request, run.recheck, answer)
         polling = Polling.TIMEOUT
-        if asked.poll_time > 0 and asked.max_msg_nums and not channel.is_closed:
+        if header.poll_time > 0 and header.max_msg_nums and not channel.is_closed:
             request.drop_content()
             request.is_suspended = True
             give_up = partial(_send_nothing, channel, request, self._header(run), Polling.FULL)
-            size_bytes = waiting_bytes(asked, run.key)
+            size_bytes = waiting_bytes(header, run.key)
             waiting = WaitingPop(channel, run.key, run.deadline_ms, resume, give_up, size_bytes)
             polling = self._polling.wait(waiting, run.arrivals)
         if polling is Polling.WAITS:
@@ -490,3 +458,21 @@ def _send_nothing(
 ) -> None:
     code = ResponseCode.POLLING_FULL if polling is Polling.FULL else ResponseCode.POLLING_TIMEOUT
     channel.respond(request, request.response(code, GetMessageStatus.NO_MESSAGE_IN_QUEUE.value, header=header))
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The row of pops."""
+    pops = PopMessageProcessor(
+        context.config,
+        context.clock,
+        context.storage.store,
+        context.tables,
+        context.pop,
+        context.measures,
+        context.answers,
+    )
+    return {
+        RequestCode.POP_MESSAGE: Route(
+            pops.pop, consume(PopMessageRequestHeader, topics=("topic",)), after_dispatch=False
+        )
+    }

@@ -6,23 +6,27 @@ Source: ReplyMessageProcessor.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
-from gantrymq.broker.appends.put_queue import OVERLOAD, AdmissionLimit, PutQueue
-from gantrymq.broker.appends.send_properties import is_illegal, read_properties
+from gantrymq.broker import refusals
+from gantrymq.broker.acl.access_control import send
+from gantrymq.broker.appends.put_queue import AdmissionLimit
+from gantrymq.broker.appends.send_properties import is_message_illegal, read_properties
+from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.metrics.meter import BrokerMeter
-from gantrymq.broker.processors.send import Refusal, SendHeader
+from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.processors.send import mark_region, with_region
+from gantrymq.broker.processors.send_checks import SendChecks, SendHeader, read_header
 from gantrymq.broker.sessions.producers import ProducerManager
+from gantrymq.broker.storage import Storage
+from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.format.properties import encode_properties
 from gantrymq.model.host import Host
 from gantrymq.model.message import (
-    PROPERTY_MSG_REGION,
     PROPERTY_PUSH_REPLY_TIME,
     PROPERTY_REPLY_TO_CLIENT,
-    PROPERTY_TRACE_SWITCH,
     Message,
 )
 from gantrymq.remoting.bodies.topic import TopicConfig
@@ -35,6 +39,7 @@ from gantrymq.remoting.headers.send import (
     SendMessageResponseHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import RequestRefused
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
@@ -42,41 +47,40 @@ _CALL_TIMEOUT_MS = 10_000
 
 
 class ReplyMessageProcessor:
-    """Pushes replies to the clients that wait for them, and stores them if storeReplyMessageEnable is set.
-
-    ``check`` performs the checks of every send; it raises Refusal.
-    """
+    """Pushes replies to the clients that wait for them, and stores them if storeReplyMessageEnable is set."""
 
     def __init__(
         self,
         config: LiveConfig,
         clock: Clock,
+        storage: Storage,
+        topics: TopicConfigManager,
         producers: ProducerManager,
-        puts: PutQueue,
-        check: Callable[[Channel, SendHeader], TopicConfig],
-        address: str,
         meter: BrokerMeter,
     ) -> None:
-        self._config, self._clock, self._producers = config, clock, producers
-        self._puts, self._check, self._address, self._meter = puts, check, address, meter
+        self._config, self._clock, self._topics = config, clock, topics
+        self._producers, self._puts, self._meter = producers, storage.puts, meter
+        self._checks, self._store_host = SendChecks(config, clock, topics), str(storage.store.store_host)
         self._under_way = AdmissionLimit(config)  # a limit of their own, so that clients that hang do not block sends
 
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer when the waiting client has the reply and, if replies are stored, the log has it."""
-        is_v1 = request.code == RequestCode.SEND_REPLY_MESSAGE
-        asked: SendHeader
-        asked = request.read(SendMessageRequestHeader) if is_v1 else request.read(SendMessageRequestHeaderV2)
+        request_header, broker = read_header(request), self._config.broker
         try:
-            topic = self._check(channel, asked)
-        except Refusal as refusal:
-            return self._with_region(request.response(refusal.code, refusal.remark))
-        queue_id = asked.queue_id if asked.queue_id >= 0 else random.randrange(max(topic.write_queue_nums, 1))
-        properties = read_properties(asked.properties)
-        self._mark(properties)
+            topic = self._checks.check(channel, request_header)
+        except RequestRefused as refusal:
+            return with_region(refusal.answer(request), broker)
+        queue_id = (
+            request_header.queue_id
+            if request_header.queue_id >= 0
+            else random.randrange(max(topic.write_queue_nums, 1))
+        )
+        properties = read_properties(request_header.properties)
+        mark_region(properties, broker)
         if not self._under_way.enter(1, len(request.body)):
-            return self._with_region(request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+            return with_region(refusals.overload().answer(request), broker)
         try:
-            failure = await self._push(channel, asked, request.body, dict(properties))
+            failure = await self._push(channel, request_header, request.body, dict(properties))
         finally:
             self._under_way.leave(1, len(request.body))
         header = SendMessageResponseHeader(msg_id="0", queue_id=queue_id, queue_offset=0)
@@ -84,13 +88,15 @@ class ReplyMessageProcessor:
             response = request.response(ResponseCode.SUCCESS, header=header)
         else:
             response = request.response(ResponseCode.SYSTEM_ERROR, failure, header=header)
-        if self._config.broker.store_reply_message_enable:
-            message = self._message(channel, request, asked, queue_id, properties)
-            self._store(channel, request, response, message, asked.properties)
+        if broker.store_reply_message_enable:
+            message = self._message(channel, request, request_header, queue_id, properties)
+            self._store(channel, request, response, message, request_header.properties, topic)
             return None
-        return self._with_region(response)
+        return with_region(response, broker)
 
-    async def _push(self, channel: Channel, asked: SendHeader, body: bytes, properties: dict[str, str]) -> str | None:
+    async def _push(
+        self, channel: Channel, request_header: SendHeader, body: bytes, properties: dict[str, str]
+    ) -> str | None:
         """Push a reply to its client. Returns the error text, or None on success."""
         client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if client_id is None:
@@ -101,44 +107,45 @@ class ReplyMessageProcessor:
         now_ms = self._clock.now_ms()
         properties[PROPERTY_PUSH_REPLY_TIME] = str(now_ms)
         header = ReplyMessageRequestHeader(
-            producer_group=asked.producer_group,
-            topic=asked.topic,
-            default_topic=asked.default_topic,
-            default_topic_queue_nums=asked.default_topic_queue_nums,
-            queue_id=asked.queue_id,
-            sys_flag=asked.sys_flag,
-            born_timestamp=asked.born_timestamp,
-            flag=asked.flag,
+            producer_group=request_header.producer_group,
+            topic=request_header.topic,
+            default_topic=request_header.default_topic,
+            default_topic_queue_nums=request_header.default_topic_queue_nums,
+            queue_id=request_header.queue_id,
+            sys_flag=request_header.sys_flag,
+            born_timestamp=request_header.born_timestamp,
+            flag=request_header.flag,
             properties=encode_properties(properties).decode(),
-            reconsume_times=asked.reconsume_times,
-            unit_mode=bool(asked.unit_mode),
+            reconsume_times=request_header.reconsume_times,
+            unit_mode=bool(request_header.unit_mode),
             born_host=channel.address,
-            store_host=self._address,
+            store_host=self._store_host,
             store_timestamp=now_ms,
         )
+        failed = f"push reply message to {client_id}fail."
         try:
             answer = await client.channel.invoke(RemotingCommand.request(header, body), _CALL_TIMEOUT_MS)
         except GantrymqError:
-            return f"push reply message to {client_id}fail."
-        return None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id}fail."
+            return failed
+        return None if answer.code == ResponseCode.SUCCESS else failed
 
     def _message(
         self,
         channel: Channel,
         request: RemotingCommand,
-        asked: SendHeader,
+        header: SendHeader,
         queue_id: int,
         properties: dict[str, str],
     ) -> Message:
         return Message(
-            asked.topic,
+            header.topic,
             request.body,
             queue_id,
             properties=properties,
-            flag=asked.flag,
-            born_timestamp_ms=asked.born_timestamp,
+            flag=header.flag,
+            born_timestamp_ms=header.born_timestamp,
             born_host=Host.parse(channel.address),
-            reconsume_times=asked.reconsume_times or 0,
+            reconsume_times=header.reconsume_times or 0,
         )
 
     def _store(
@@ -148,6 +155,7 @@ class ReplyMessageProcessor:
         response: RemotingCommand,
         message: Message,
         properties: str | None,
+        topic: TopicConfig,
     ) -> None:
         def stored(result: PutMessageResult | None, busy: str | None) -> None:
             answer = response
@@ -157,20 +165,27 @@ class ReplyMessageProcessor:
                     msg_id=result.msg_id, queue_id=message.queue_id, queue_offset=result.queue_offset
                 )
                 answer = request.response(response.code, response.remark, header=header)
-            channel.respond(request, self._with_region(answer))
+            channel.respond(request, with_region(answer, self._config.broker))
 
-        is_refused = is_illegal(message.body, message.properties, message.sys_flag)
+        is_refused = is_message_illegal(message.body, message.properties, message.sys_flag)
         if is_refused or not self._puts.put(AppendableMessage(message), channel, stored):
             # The client has the reply; storing it is optional.
-            channel.respond(request, self._with_region(response))
+            channel.respond(request, with_region(response, self._config.broker))
+        else:
+            self._topics.add(topic)
 
-    def _with_region(self, response: RemotingCommand) -> RemotingCommand:
-        self._mark(response.ext_fields)
-        return response
 
-    def _mark(self, fields: dict[str, str]) -> None:
-        broker = self._config.broker
-        fields[PROPERTY_MSG_REGION], fields[PROPERTY_TRACE_SWITCH] = (
-            broker.region_id,
-            "true" if broker.trace_on else "false",
-        )
+def routes(context: BrokerContext) -> Routes:
+    """The rows of replies."""
+    replies = ReplyMessageProcessor(
+        context.config,
+        context.clock,
+        context.storage,
+        context.tables.topics,
+        context.sessions.producers,
+        context.measures.meter,
+    )
+    return {
+        RequestCode.SEND_REPLY_MESSAGE: Route(replies.reply, send(SendMessageRequestHeader), after_dispatch=False),
+        RequestCode.SEND_REPLY_MESSAGE_V2: Route(replies.reply, send(SendMessageRequestHeaderV2), after_dispatch=False),
+    }

@@ -130,8 +130,8 @@ class _Pull:
         while pulled.next_begin_offset < end:
             # Without a filter nearly every unit read is taken. One more unit shows that the rest is for the next pull.
             is_filtered = tags_codes is not None or record_filter is not None
-            most = _UNITS_A_READ if is_filtered else self._max_msgs - pulled.count + 1
-            count = min(end - pulled.next_begin_offset, most)
+            max_count = _UNITS_A_READ if is_filtered else self._max_msgs - pulled.count + 1
+            count = min(end - pulled.next_begin_offset, max_count)
             begin = pulled.next_begin_offset
             for phy_offset, size, tags_code in queue.units(begin, count):
                 if pulled.count and (pulled.count >= self._max_msgs or pulled.size_bytes + size > self._max_bytes):

@@ -26,6 +26,13 @@ from gantrymq.remoting.transport.turns import in_slices
 
 SUB_ALL = "*"
 TAG_TYPE = "TAG"
+MAX_SUBSCRIPTION_BYTES = 32 << 20  # of all groups together
+MAX_GROUP_BYTES = 2 << 20  # of one group: 5,000 topics
+_SUBSCRIPTION_BYTES, _TAG_BYTES = 400, 48
+BROADCASTING = "BROADCASTING"
+CLUSTERING = "CLUSTERING"
+CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 
 
 class SubscriptionError(GantrymqError):
@@ -43,14 +50,14 @@ def build_subscription(topic: str, text: str | None, expression_type: str | None
         if not text:
             raise SubscriptionError(f"Expression can't be null! {expression_type}")
         return SubscriptionData(topic=topic, sub_string=text, expression_type=expression_type, sub_version=version)
-    found = SubscriptionData(topic=topic, sub_string=text or SUB_ALL, sub_version=version)
+    subscription = SubscriptionData(topic=topic, sub_string=text or SUB_ALL, sub_version=version)
     if not text or text == SUB_ALL:
-        return found
+        return subscription
     if not text.replace("||", ""):
         raise SubscriptionError("subString split error")
-    found.tags_set = [tag.strip() for tag in text.split("||") if tag.strip()]
-    found.code_set = [tag_code(tag) for tag in found.tags_set]
-    return found
+    subscription.tags_set = [tag.strip() for tag in text.split("||") if tag.strip()]
+    subscription.code_set = [tag_code(tag) for tag in subscription.tags_set]
+    return subscription
 
 
 def tags_codes(subscription: SubscriptionData) -> frozenset[int] | None:
@@ -59,14 +66,6 @@ def tags_codes(subscription: SubscriptionData) -> frozenset[int] | None:
         return None
     return None if subscription.sub_string == SUB_ALL else frozenset(subscription.code_set)
 
-
-MAX_SUBSCRIPTION_BYTES = 32 << 20  # of all groups together
-MAX_GROUP_BYTES = 2 << 20  # of one group: 5,000 topics
-_SUBSCRIPTION_BYTES, _TAG_BYTES = 400, 48
-BROADCASTING = "BROADCASTING"
-CLUSTERING = "CLUSTERING"
-CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
-CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 
 # Called with a group whose members have changed.
 MembersChanged = Callable[[str], None]
@@ -98,7 +97,7 @@ class ConsumerGroup:
 
     def find(self, client_id: str) -> ClientChannel | None:
         """The member with this client id, or None."""
-        return next((one for one in self.channels.values() if one.client_id == client_id), None)
+        return next((client for client in self.channels.values() if client.client_id == client_id), None)
 
     def update_channel(self, client: ClientChannel, data: ConsumerData) -> bool:
         """Record a heartbeat. Returns whether its channel is new."""
@@ -114,12 +113,12 @@ class ConsumerGroup:
     def update_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Replace the subscriptions by those of a member. Returns whether topics were added or removed."""
         updated, topics = False, set[str]()
-        for one in subscriptions:
-            topic = one.topic
+        for subscription in subscriptions:
+            topic = subscription.topic
             topics.add(topic)
             old = self.subscriptions.get(topic)
-            if old is None or one.sub_version > old.sub_version:
-                self.subscriptions[topic] = one
+            if old is None or subscription.sub_version > old.sub_version:
+                self.subscriptions[topic] = subscription
             updated |= old is None
         for topic in [topic for topic in self.subscriptions if topic not in topics]:
             del self.subscriptions[topic]
@@ -164,9 +163,9 @@ class ConsumerManager:
     def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """The group's subscription to a topic, even if its consumers pull without a heartbeat."""
         for table in (self._groups, self._pulling):
-            found = table.get(group)
-            if found is not None and topic in found.subscriptions:
-                return found.subscriptions[topic]
+            group_state = table.get(group)
+            if group_state is not None and topic in group_state.subscriptions:
+                return group_state.subscriptions[topic]
         return None
 
     def groups_of(self, topic: str) -> set[str]:
@@ -280,7 +279,7 @@ class ConsumerManager:
         if size_bytes > MAX_GROUP_BYTES:
             raise RemotingError(f"the subscriptions of a group have {size_bytes} bytes, more than {MAX_GROUP_BYTES}")
         while self._held_bytes - own_bytes + size_bytes > MAX_SUBSCRIPTION_BYTES:
-            largest = max(self._groups.values(), key=lambda one: one.size_bytes)
+            largest = max(self._groups.values(), key=lambda group: group.size_bytes)
             if largest is group or largest.size_bytes <= size_bytes:
                 raise RemotingError(
                     f"subscriptions of all groups have {MAX_SUBSCRIPTION_BYTES} bytes, which is the maximum"
@@ -309,11 +308,11 @@ class ConsumerManager:
 def _size_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
     """The approximate memory of subscriptions, in bytes."""
     size_bytes = 0
-    for one in subscriptions:
-        texts = len(one.topic) + len(one.sub_string or "") + len(one.expression_type or "")
-        if one.tags_set or one.code_set:
-            texts += sum(map(len, one.tags_set))
-            size_bytes += _TAG_BYTES * (len(one.tags_set) + len(one.code_set))
+    for subscription in subscriptions:
+        texts = len(subscription.topic) + len(subscription.sub_string or "") + len(subscription.expression_type or "")
+        if subscription.tags_set or subscription.code_set:
+            texts += sum(map(len, subscription.tags_set))
+            size_bytes += _TAG_BYTES * (len(subscription.tags_set) + len(subscription.code_set))
         size_bytes += _SUBSCRIPTION_BYTES + 2 * texts
     return size_bytes
 

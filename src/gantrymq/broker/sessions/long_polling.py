@@ -87,15 +87,15 @@ class PullRequestHoldService:
         self._held.clear()
         self._by_connection.clear()
 
-    def hold(self, topic: str, queue_id: int, pull: HeldPull, most: int) -> None:
-        """Hold a pull, in addition to at most ``most`` others. If it has a message by now, it is answered at once.
+    def hold(self, topic: str, queue_id: int, pull: HeldPull, max_pulls: int) -> None:
+        """Hold a pull, in addition to at most ``max_pulls`` others. If it has a message by now, it is answered at once.
 
-        No pull is rejected: above ``most``, pulls of the connection that holds most are answered early.
+        No pull is rejected: above ``max_pulls``, pulls of the connection that holds most are answered early.
         """
         pull.key = key = (topic, queue_id)
         self._held.setdefault(key, {})[pull] = None
         self._by_connection.add(pull)
-        if len(self._by_connection) > most or self._by_connection.size_bytes > MAX_HELD_BYTES:
+        if len(self._by_connection) > max_pulls or self._by_connection.size_bytes > MAX_HELD_BYTES:
             self._answer_early()
         if self._loop is not None and pull in self._held.get(key, ()):
             # A message that arrived between the read of the queue and the entry above was not reported.

@@ -16,6 +16,7 @@ from gantrymq.remoting.command import RemotingCommand
 MAX_GROUPS = 1_000  # limit for the memberships of one connection, in producer groups and in consumer groups
 MAX_MEMBERS = 100_000  # limit for all connections, for producers and for consumers: 600 bytes each
 MAX_UNREAD_BYTES = 1 << 20  # a connection with more is not asked about transactions
+EXPIRED_MS = 120_000  # ProducerManager.CHANNEL_EXPIRED_TIMEOUT
 
 
 class Connected(Protocol):
@@ -108,9 +109,6 @@ class Memberships:
         self._leave(largest)
 
 
-EXPIRED_MS = 120_000  # ProducerManager.CHANNEL_EXPIRED_TIMEOUT
-
-
 class ProducerManager:
     """Groups of producers. A group exists as long as one of its channels does.
 
@@ -145,7 +143,7 @@ class ProducerManager:
             channels = self._groups.setdefault(group, {})
             channels[client.channel] = client
             connections = self._clients.setdefault(client.client_id, {})
-            if all(one.account == client.account for one in connections.values()):
+            if all(connection.account == client.account for connection in connections.values()):
                 connections[group, client.channel] = client
         else:
             known.last_update_ms = client.last_update_ms

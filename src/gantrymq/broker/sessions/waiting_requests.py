@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 _PART_ANSWERED = 8  # of the connection that holds most, one request in this many is answered early
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class Asker(Protocol):
@@ -28,8 +30,6 @@ class Waiting(Protocol):
 
 
 R = TypeVar("R", bound=Waiting)
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -51,25 +51,25 @@ class WaitingByConnection(Generic[R]):
         """The number of requests."""
         return self._count
 
-    def add(self, one: R) -> None:
+    def add(self, request: R) -> None:
         """Add a request."""
-        holder = self._holders.get(one.channel)
+        holder = self._holders.get(request.channel)
         if holder is None:
-            holder = self._holders[one.channel] = _Holder()
-        holder.requests[one] = None
-        holder.size_bytes += one.size_bytes
+            holder = self._holders[request.channel] = _Holder()
+        holder.requests[request] = None
+        holder.size_bytes += request.size_bytes
         self._count += 1
-        self.size_bytes += one.size_bytes
+        self.size_bytes += request.size_bytes
 
-    def remove(self, one: R) -> None:
+    def remove(self, request: R) -> None:
         """Remove a request. Raises KeyError if it is not there."""
-        holder = self._holders[one.channel]
-        del holder.requests[one]
-        holder.size_bytes -= one.size_bytes
+        holder = self._holders[request.channel]
+        del holder.requests[request]
+        holder.size_bytes -= request.size_bytes
         if not holder.requests:
-            del self._holders[one.channel]
+            del self._holders[request.channel]
         self._count -= 1
-        self.size_bytes -= one.size_bytes
+        self.size_bytes -= request.size_bytes
 
     def clear(self) -> None:
         """Remove all requests."""
@@ -89,11 +89,11 @@ class WaitingByConnection(Generic[R]):
     @property
     def largest_bytes(self) -> int:
         """The memory of the requests of the connection that holds most. Takes O(connections)."""
-        return max((one.size_bytes for one in self._holders.values()), default=0)
+        return max((holder.size_bytes for holder in self._holders.values()), default=0)
 
     def oldest_of_largest(self) -> list[R]:
         """The oldest eighth of the requests of the connection that holds most, at least one. Takes O(connections)."""
-        largest = max(self._holders.values(), key=lambda one: one.size_bytes, default=None)
+        largest = max(self._holders.values(), key=lambda holder: holder.size_bytes, default=None)
         if largest is None:
             return []
         return list(largest.requests)[: max(len(largest.requests) // _PART_ANSWERED, 1)]
@@ -132,7 +132,7 @@ class ArrivalReports(Generic[K, V]):
 
     def _wake(self) -> None:
         self._is_woken = False  # before the reports are read: a later one wakes the loop again
-        taken: list[tuple[K, V]] = []
+        reports: list[tuple[K, V]] = []
         while self._reports:
-            taken.append(self._reports.popitem())
-        self._take(taken)
+            reports.append(self._reports.popitem())
+        self._take(reports)

@@ -9,26 +9,24 @@ Source: AttributeUtil, AttributeParser, TopicAttributes, SubscriptionGroupAttrib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from gantrymq.errors import GantrymqError
 from gantrymq.model.java import LONG_MAX, parse_number
 from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.transport.dispatcher import RequestRefused
 
 _MINUTES_A_MONTH = 30 * 24 * 60
+# In the order of a HashSet.
+_MESSAGE_TYPES = ("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")
 
 
-class WrongAttributeError(GantrymqError):
+def wrong_attribute(text: str) -> RequestRefused:
     """An attribute is unknown, or its value is invalid. The text is RocketMQ's."""
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, text)
 
-    code = ResponseCode.SYSTEM_ERROR
 
-
-class UnsupportedAttributeError(WrongAttributeError):
+def _unsupported(name: str, value: str) -> RequestRefused:
     """RocketMQ accepts the value, and this broker would not do what it says."""
-
-    code = ResponseCode.INVALID_PARAMETER  # as for message.type=MIXED without enableMixedMessageType
-
-    def __init__(self, name: str, value: str) -> None:
-        super().__init__(f"{name}={value} is not supported.")
+    # The code is that for message.type=MIXED without enableMixedMessageType.
+    return RequestRefused(ResponseCode.INVALID_PARAMETER, f"{name}={value} is not supported.")
 
 
 class Attribute(NamedTuple):
@@ -64,9 +62,6 @@ def _between(low: int, high: int) -> Callable[[str], str | None]:
     return verify
 
 
-# In the order of a HashSet.
-_MESSAGE_TYPES = ("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")
-
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "queue.type": Attribute(False, _one_of("queue.type", "BatchCQ", "SimpleCQ"), frozenset({"SimpleCQ"})),
     "cleanup.policy": Attribute(False, _one_of("cleanup.policy", "DELETE", "COMPACTION"), frozenset({"DELETE"})),
@@ -93,7 +88,7 @@ def priority_factor(topic: Mapping[str, str], group: Mapping[str, str]) -> int:
 
 
 def parse_attributes(text: str | None) -> dict[str, str]:
-    """Parse ``+a=1,-b`` into a table whose keys keep their sign. Raises WrongAttributeError."""
+    """Parse ``+a=1,-b`` into a table whose keys keep their sign. Raises RequestRefused."""
     table: dict[str, str] = {}
     for entry in (text or "").split(","):
         if not entry:
@@ -101,11 +96,11 @@ def parse_attributes(text: str | None) -> dict[str, str]:
         name, separator, value = entry.partition("=")
         if separator:
             if "+" not in name:
-                raise WrongAttributeError(f"add/alter attribute format is wrong: {name}")
+                raise wrong_attribute(f"add/alter attribute format is wrong: {name}")
         elif "-" not in name:
-            raise WrongAttributeError(f"delete attribute format is wrong: {name}")
+            raise wrong_attribute(f"delete attribute format is wrong: {name}")
         if name in table:
-            raise WrongAttributeError(f"key duplication: {name}")
+            raise wrong_attribute(f"key duplication: {name}")
         table[name] = value
     return table
 
@@ -115,16 +110,16 @@ def alter(
 ) -> dict[str, str]:
     """A copy of ``current`` with ``changes``, whose keys begin with + or -.
 
-    Raises WrongAttributeError, UnsupportedAttributeError.
+    Raises RequestRefused.
     """
     result = dict(current)
     seen: set[str] = set()
     for key, value in changes.items():
         sign, name = key[:1], key[1:]
         if not name or "+" in name or "-" in name:
-            raise WrongAttributeError("kv string format wrong.")
+            raise wrong_attribute("kv string format wrong.")
         if name in seen:
-            raise WrongAttributeError(f"alter duplication key. key: {name}")
+            raise wrong_attribute(f"alter duplication key. key: {name}")
         seen.add(name)
         _check_sign(sign, name, current, create=create)
         _check_value(known, name, value, create=create, delete=sign == "-")
@@ -137,24 +132,24 @@ def alter(
 
 def _check_sign(sign: str, name: str, current: Mapping[str, str], *, create: bool) -> None:
     if create and sign != "+":
-        raise WrongAttributeError(f"only add attribute is supported while creating topic. key: {name}")
+        raise wrong_attribute(f"only add attribute is supported while creating topic. key: {name}")
     if sign not in ("+", "-"):
-        raise WrongAttributeError(f"wrong format key: {name}")
+        raise wrong_attribute(f"wrong format key: {name}")
     if sign == "-" and name not in current:
-        raise WrongAttributeError(f"attempt to delete a nonexistent key: {name}")
+        raise wrong_attribute(f"attempt to delete a nonexistent key: {name}")
 
 
 def _check_value(known: Mapping[str, Attribute], name: str, value: str, *, create: bool, delete: bool) -> None:
     attribute = known.get(name)
     if attribute is None:
-        raise WrongAttributeError(f"unsupported key: {name}")
+        raise wrong_attribute(f"unsupported key: {name}")
     if not create and not attribute.changeable:
-        raise WrongAttributeError(f"attempt to update an unchangeable attribute. key: {name}")
+        raise wrong_attribute(f"attempt to update an unchangeable attribute. key: {name}")
     wrong = None if delete else attribute.verify(value)
     if wrong is not None:
-        raise WrongAttributeError(wrong)
+        raise wrong_attribute(wrong)
     if not delete and not attribute.supports(value):
-        raise UnsupportedAttributeError(name, value)
+        raise _unsupported(name, value)
 
 
 def unsupported(known: Mapping[str, Attribute], table: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
@@ -162,9 +157,9 @@ def unsupported(known: Mapping[str, Attribute], table: Mapping[str, Mapping[str,
 
     ``table`` has the attributes of each topic or group.
     """
-    found: dict[str, list[str]] = {}
+    owners_of: dict[str, list[str]] = {}
     for owner, attributes in table.items():
         for name, value in attributes.items():
             if name not in known or not known[name].supports(value):
-                found.setdefault(f"{name}={value}", []).append(owner)
-    return found
+                owners_of.setdefault(f"{name}={value}", []).append(owner)
+    return owners_of

@@ -79,22 +79,22 @@ class ConsumerFilterManager:
 
     def compiled(self, data: ConsumerFilterData) -> SqlFilter:
         """The compiled filter of an entry. Raises FilterSyntaxError."""
-        found = self.compile(data.expression_type, data.expression)
+        compiled_filter = self.compile(data.expression_type, data.expression)
         key = (data.topic, data.consumer_group)
         if key not in self._valid and self._table.get(key) is data:
             self._valid.add(key)
             self.edits += 1
-        return found
+        return compiled_filter
 
     # Changes
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Record the filters of a heartbeat. The group's filters of other topics count as dead from now on."""
         topics = set()
-        for one in subscriptions:
-            topics.add(one.topic)
-            if not is_tag_type(one.expression_type) and one.sub_string:
-                self._register(group, one)
+        for subscription in subscriptions:
+            topics.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                self._register(group, subscription)
         for topic in self._topics.get(group, set()) - topics:
             self._end(topic, group)
 
@@ -174,15 +174,15 @@ class ConsumerFilterManager:
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """A function that makes the content of consumerFilter.json. It may run on any thread."""
         broker = self._config.broker
-        kept = [self._table[key] for key in self._valid]
+        valid_data = [self._table[key] for key in self._valid]
         bits = partial(bloom_bits, broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter)
-        return partial(_content, kept, bits)
+        return partial(_content, valid_data, bits)
 
     def load(self, value: dict[str, Any]) -> None:
         """Load the content of consumerFilter.json. All filters count as dead. Raises msgspec.ValidationError."""
-        kept = msgspec.convert(value, ConsumerFilterTable, strict=False)
+        saved = msgspec.convert(value, ConsumerFilterTable, strict=False)
         dead_ms = self._clock.now_ms() - _DEAD_BEFORE_START_MS
-        for topic, of_topic in kept.filter_data_by_topic.items():
+        for topic, of_topic in saved.filter_data_by_topic.items():
             for group, data in of_topic.group_filter_data.items():
                 key = (topic, group)
                 if key in self._table or not self._make_room(_size_bytes(topic, group, data.expression)):
@@ -202,9 +202,9 @@ def _size_bytes(topic: str, group: str, expression: str) -> int:
     return _ENTRY_BYTES + 2 * (len(topic) + len(group) + len(expression))
 
 
-def _content(kept: list[ConsumerFilterData], bits: Callable[[str], BloomFilterData]) -> dict[str, Any]:
+def _content(filter_data: list[ConsumerFilterData], bits: Callable[[str], BloomFilterData]) -> dict[str, Any]:
     table = ConsumerFilterTable()
-    for data in kept:
+    for data in filter_data:
         of_topic = table.filter_data_by_topic.setdefault(data.topic, FilterDataMapByTopic(topic=data.topic))
         bloom = bits(f"{data.consumer_group}#{data.topic}")
         of_topic.group_filter_data[data.consumer_group] = msgspec.structs.replace(

@@ -121,9 +121,15 @@ class ConsumerOrderInfo:
         return self._table.get(_key(topic, group), {}).get(queue_id)
 
     def update(
-        self, attempt_id: str | None, topic: str, group: str, queue_id: int, pop_time_ms: int, invisible_ms: int,
+        self,
+        attempt_id: str | None,
+        topic: str,
+        group: str,
+        queue_id: int,
+        pop_time_ms: int,
+        invisible_ms: int,
         offsets: Sequence[int],
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         """Record the messages that a pop delivers. Returns the entries of its orderCountInfo.
 
         ``offsets`` are queue offsets, 1 to MAX_OFFSETS. Raises RemotingError for a long attempt id.
@@ -144,9 +150,9 @@ class ConsumerOrderInfo:
         queues[queue_id] = made
         self._changed(topic, group, queue_id, made)
         counts = made.consumed_count or {}
-        least = min(counts.values()) if len(counts) == len(offsets) else 0
+        min_count = min(counts.values()) if len(counts) == len(offsets) else 0
         entries = [offset_order_count_entry(topic, queue_id, offset, count) for offset, count in counts.items()]
-        return [*entries, queue_order_count_entry(topic, queue_id, least)]
+        return [*entries, queue_order_count_entry(topic, queue_id, min_count)]
 
     def check_block(self, attempt_id: str | None, topic: str, group: str, queue_id: int, invisible_ms: int) -> bool:
         """Whether a pop of the queue must wait. ``invisible_ms`` is used if the last pop has no invisible time."""

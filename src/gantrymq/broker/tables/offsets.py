@@ -133,10 +133,10 @@ class ConsumerOffsetManager:
         if not self._reset:
             return None
         queues = self._reset.get(offset_key(topic, group))
-        taken = queues.pop(queue_id, None) if queues is not None else None
-        if taken is not None:
+        offset = queues.pop(queue_id, None) if queues is not None else None
+        if offset is not None:
             self.edits += 1
-        return taken
+        return offset
 
     def set_back(self, group: str, topic: str, queue_id: int, end: int) -> None:
         """Record that the store has set a group that was ahead of its queue back to the queue's ``end``.
@@ -171,10 +171,10 @@ class ConsumerOffsetManager:
 
     def topics_by_group(self) -> dict[str, set[str]]:
         """The topics on which each group has offsets."""
-        found: dict[str, set[str]] = {}
+        topics_of: dict[str, set[str]] = {}
         for topic, group, _ in self.items():
-            found.setdefault(group, set()).add(topic)
-        return found
+            topics_of.setdefault(group, set()).add(topic)
+        return topics_of
 
     def groups_of(self, topic: str) -> set[str]:
         """The groups that have offsets on a topic (whichGroupByTopic)."""
@@ -223,14 +223,14 @@ class ConsumerOffsetManager:
 
         The groups in ``without`` are left out. RocketMQ also deletes their offsets, as a side effect.
         """
-        left_out, least = set(without), dict[int, int]()
+        left_out, min_offsets = set(without), dict[int, int]()
         for key in _keys(self._offsets, topic=topic):
             if _parts(key)[1] in left_out:
                 continue
             for queue_id, offset in self._offsets[key].items():
                 if offset >= min_offset(topic, queue_id):
-                    least[queue_id] = min(least.get(queue_id, offset), offset)
-        return least
+                    min_offsets[queue_id] = min(min_offsets.get(queue_id, offset), offset)
+        return min_offsets
 
     def _remove(self, table: _Table, keys: list[str]) -> None:
         for key in keys:
@@ -264,9 +264,7 @@ class ConsumerOffsetManager:
         It may run on any thread.
         """
         resets = {key: queues for key, queues in self._reset.items() if queues}
-        return partial(
-            _to_json, self._version.value, _copy(self._offsets), _copy(self._pulled), _copy(resets)
-        )  # fmt: skip
+        return partial(_to_json, self._version.value, _copy(self._offsets), _copy(self._pulled), _copy(resets))
 
     def to_json(self) -> dict[str, Any]:
         """The content of consumerOffset.json."""
@@ -274,14 +272,14 @@ class ConsumerOffsetManager:
 
     def load(self, value: dict[str, Any]) -> None:
         """Load the content of consumerOffset.json. Raises msgspec.ValidationError."""
-        kept = msgspec.convert(value, ConsumerOffsetSerializeWrapper, strict=False)
-        self._offsets = kept.offset_table
+        saved = msgspec.convert(value, ConsumerOffsetSerializeWrapper, strict=False)
+        self._offsets = saved.offset_table
         self._pulled = msgspec.convert(value.get("pullOffsetTable", {}), _Table, strict=False)
         resets = msgspec.convert(value.get("resetOffsetTable", {}), _Table, strict=False)
         self._reset = {key: queues for key, queues in resets.items() if not is_system_group(_parts(key)[-1])}
         self._entries = self._count()
-        if kept.data_version is not None:
-            self._version.value = kept.data_version
+        if saved.data_version is not None:
+            self._version.value = saved.data_version
 
 
 def _keys(table: _Table, *, topic: str = "", group: str = "") -> list[str]:

@@ -68,12 +68,12 @@ class ConfigPersistence:
     """Loads and saves tables under ``directory``. Thread rule: the event loop's thread."""
 
     def __init__(self, fs: FileSystem, directory: Path, tables: Sequence[KeptTable]) -> None:
-        self._files = {one.name: ConfigFile(fs, directory / one.name) for one in tables}
-        self._tables = {one.name: one.table for one in tables}
-        self._dispensable = {one.name for one in tables if one.is_dispensable}
-        self._saved = {one.name: one.table.edits for one in tables}
+        self._files = {table.name: ConfigFile(fs, directory / table.name) for table in tables}
+        self._tables = {table.name: table.table for table in tables}
+        self._dispensable = {table.name for table in tables if table.is_dispensable}
+        self._saved = {table.name: table.table.edits for table in tables}
         self._writer = ThreadPoolExecutor(1, "ConfigPersistence")
-        self._locks = {one.name: asyncio.Lock() for one in tables}
+        self._locks = {table.name: asyncio.Lock() for table in tables}
 
     def load(self) -> None:
         """Read every file, or its previous version if it is missing or blank.

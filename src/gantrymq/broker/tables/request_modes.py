@@ -14,23 +14,15 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import field
 
 from gantrymq.broker.tables.versioned_table import persisted
 from gantrymq.errors import RemotingError
-from gantrymq.remoting.bodies.client import SetMessageRequestModeRequestBody
-from gantrymq.remoting.body import Body
+from gantrymq.remoting.bodies.client import MessageRequestModes, SetMessageRequestModeRequestBody
 
 PULL, POP = "PULL", "POP"
 MAX_MODES = 100_000
 
 _Table = dict[str, dict[str, SetMessageRequestModeRequestBody]]
-
-
-class MessageRequestModes(Body, kw_only=True):
-    """The content of messageRequestMode.json."""
-
-    message_request_mode_map: _Table = field(default_factory=dict)
 
 
 class MessageRequestModeManager:

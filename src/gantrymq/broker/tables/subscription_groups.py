@@ -52,9 +52,9 @@ class SubscriptionGroupManager:
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group; created if autoCreateSubscriptionGroup allows it, else None (findSubscriptionGroupConfig)."""
-        found = self._table.get(group)
-        if found is not None:
-            return found
+        config = self._table.get(group)
+        if config is not None:
+            return config
         broker = self._config.broker
         may_create = broker.auto_create_subscription_group or (
             broker.enable_create_sys_group and names.is_system_group(group)
@@ -66,16 +66,16 @@ class SubscriptionGroupManager:
         return created
 
     def update(self, groups: list[SubscriptionGroupConfig]) -> None:
-        """Create or change groups. Their attributes are changes. Raises WrongAttributeError."""
+        """Create or change groups. Their attributes are changes. Raises RequestRefused."""
         ready = []
         for group in groups:
             old = self._table.get(str(group.group_name))
             current = old.attributes if old is not None else {}
             changed = alter(GROUP_ATTRIBUTES, current, group.attributes, create=old is None)
             ready.append(msgspec.structs.replace(group, attributes=changed))
-        most = self._config.broker.max_subscription_groups
-        if len(self._table) + sum(str(group.group_name) not in self._table for group in groups) > most:
-            raise RemotingError(f"there may be {most} subscription groups (maxSubscriptionGroups)")
+        max_groups = self._config.broker.max_subscription_groups
+        if len(self._table) + sum(str(group.group_name) not in self._table for group in groups) > max_groups:
+            raise RemotingError(f"there may be {max_groups} subscription groups (maxSubscriptionGroups)")
         for group in ready:
             self._table[str(group.group_name)] = group
         self._edited()
@@ -122,7 +122,7 @@ class SubscriptionGroupManager:
 
         The whole table includes what groups that do not exist yet may not do.
         """
-        chosen = self._table if groups is None else {str(one.group_name): one for one in groups}
+        chosen = self._table if groups is None else {str(group.group_name): group for group in groups}
         forbidden = {name: dict(table) for name, table in self._forbidden.items() if groups is None or name in chosen}
         return SubscriptionGroupWrapper(
             subscription_group_table=dict(chosen), forbidden_table=forbidden, data_version=self._version.value
@@ -141,9 +141,9 @@ class SubscriptionGroupManager:
 
     def load(self, value: dict[str, Any]) -> None:
         """Load the content of subscriptionGroup.json. Raises msgspec.ValidationError."""
-        kept = msgspec.convert(value, SubscriptionGroupWrapper, strict=False)
-        self._table = kept.subscription_group_table | {
-            name: one for name, one in self._table.items() if name not in kept.subscription_group_table
+        saved = msgspec.convert(value, SubscriptionGroupWrapper, strict=False)
+        self._table = saved.subscription_group_table | {
+            name: config for name, config in self._table.items() if name not in saved.subscription_group_table
         }
-        self._forbidden.update(kept.forbidden_table)
-        self._version.value = kept.data_version
+        self._forbidden.update(saved.forbidden_table)
+        self._version.value = saved.data_version

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gantrymq.broker import names
-from gantrymq.broker.tables.attributes import TOPIC_ATTRIBUTES, WrongAttributeError, alter
+from gantrymq.broker.tables.attributes import TOPIC_ATTRIBUTES, alter, wrong_attribute
 from gantrymq.broker.tables.versioned_table import TableVersion, persisted
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import PERM_INHERIT, PERM_READ, PERM_WRITE, LiveConfig
@@ -48,11 +48,6 @@ def wrong_queues(topic: str, count: int) -> str | None:
     if count <= MAX_QUEUES:
         return None
     return f"The topic[{topic}] has {count} queues, more than {MAX_QUEUES} that a topic can have."
-
-
-def being_deleted(topic: str) -> str:
-    """The remark of SYSTEM_BUSY: a message stored now would be deleted with the topic's old queues."""
-    return f"topic[{topic}] is being deleted, try again"
 
 
 def queue_ids(topic: str, count: int) -> range:
@@ -125,8 +120,8 @@ class TopicConfigManager:
 
     def is_order_topic(self, topic: str) -> bool:
         """Whether a topic is marked as ordered."""
-        found = self._table.get(topic)
-        return found is not None and found.order
+        config = self._table.get(topic)
+        return config is not None and config.order
 
     def is_system_topic(self, topic: str) -> bool:
         """Whether a topic is RocketMQ's own."""
@@ -134,10 +129,11 @@ class TopicConfigManager:
 
     # Changes
 
-    def create_by_send(self, topic: str, default_topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
-        """Create a topic for a send, with ``default_topic`` as template.
+    def planned_by_send(self, topic: str, default_topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
+        """The topic that a send creates with ``default_topic`` as template, once the send is accepted (:meth:`add`).
 
-        Returns None if there is no such template, or if it may not be inherited. (createTopicInSendMessageMethod)
+        Returns None if there is no such template, or if it may not be inherited. Raises RemotingError if the broker may
+        have no more topics. (createTopicInSendMessageMethod)
         """
         pattern = self._table.get(default_topic)
         if pattern is None:
@@ -150,8 +146,22 @@ class TopicConfigManager:
         queues = max(min(queue_nums, pattern.write_queue_nums), 0)
         created = _topic(topic, queues, perm & ~PERM_INHERIT)
         created.topic_sys_flag, created.topic_filter_type = sys_flag, pattern.topic_filter_type
-        self._put([created])
+        self._require_room([topic])
         return created
+
+    def planned_for_group(self, topic: str, queue_nums: int, *, sys_flag: int = 0) -> TopicConfig:
+        """As :meth:`planned_by_send`, a group's retry or dead letter topic; the existing one if there is one."""
+        config = self._table.get(topic)
+        if config is None:
+            config = _topic(topic, queue_nums)
+            config.topic_sys_flag = sys_flag
+            self._require_room([topic])
+        return config
+
+    def add(self, planned: TopicConfig) -> None:
+        """Create a planned topic, unless it exists."""
+        if planned.topic_name not in self._table:
+            self._put([planned])
 
     def create_for_group(
         self, topic: str, queue_nums: int, *, order: bool | None = None, sys_flag: int = 0
@@ -163,12 +173,12 @@ class TopicConfigManager:
         ``order`` None keeps the mark of an existing topic. RocketMQ removes the mark with every message that is sent
         back, and sets it again with the next heartbeat.
         """
-        found = self._table.get(topic)
-        if found is not None:
-            if order is not None and found.order != order:
-                found = msgspec.structs.replace(found, order=order)
-                self._put([found])
-            return found
+        config = self._table.get(topic)
+        if config is not None:
+            if order is not None and config.order != order:
+                config = msgspec.structs.replace(config, order=order)
+                self._put([config])
+            return config
         if topic in self.going:
             return None
         created = _topic(topic, queue_nums)
@@ -181,15 +191,15 @@ class TopicConfigManager:
 
         The number is never reduced, because messages in the queues must still be consumed.
         """
-        found = self._table.get(topic)
-        if found is None or min(found.read_queue_nums, found.write_queue_nums) >= queue_nums:
+        config = self._table.get(topic)
+        if config is None or min(config.read_queue_nums, config.write_queue_nums) >= queue_nums:
             return False
-        read, write = max(found.read_queue_nums, queue_nums), max(found.write_queue_nums, queue_nums)
-        self._put([msgspec.structs.replace(found, read_queue_nums=read, write_queue_nums=write)])
+        read, write = max(config.read_queue_nums, queue_nums), max(config.write_queue_nums, queue_nums)
+        self._put([msgspec.structs.replace(config, read_queue_nums=read, write_queue_nums=write)])
         return True
 
     def update(self, topics: list[TopicConfig]) -> None:
-        """Create or change topics. Their attributes are changes, ``+name`` and ``-name``. Raises WrongAttributeError.
+        """Create or change topics. Their attributes are changes, ``+name`` and ``-name``. Raises RequestRefused.
 
         (updateTopicConfigList)
         """
@@ -198,17 +208,21 @@ class TopicConfigManager:
             old = self._table.get(str(topic.topic_name))
             current = old.attributes if old is not None else {}
             if any(name[1:] == "reserve.time" for name in topic.attributes):
-                raise WrongAttributeError("Update topic reserveTime not supported")
+                raise wrong_attribute("Update topic reserveTime not supported")
             changed = alter(TOPIC_ATTRIBUTES, current, topic.attributes, create=old is None)
             ready.append(msgspec.structs.replace(topic, attributes=changed))
         self._put(ready)
 
     def set_order(self, topics: Iterable[str]) -> None:
-        """Mark topics as ordered that are in the name server's ORDER_TOPIC_CONFIG (updateOrderTopicConfig)."""
+        """Set ``order`` to true for each of ``topics`` that exists here.
+
+        They are the topics under ORDER_TOPIC_CONFIG in the key-value configuration of a name server. No topic is set to
+        false. Source: updateOrderTopicConfig.
+        """
         for name in topics:
-            found = self._table.get(name)
-            if found is not None and not found.order:
-                self._table[name] = msgspec.structs.replace(found, order=True)
+            config = self._table.get(name)
+            if config is not None and not config.order:
+                self._table[name] = msgspec.structs.replace(config, order=True)
                 self._version.next()
                 self.edits += 1
 
@@ -228,20 +242,23 @@ class TopicConfigManager:
 
     def _put(self, topics: list[TopicConfig]) -> None:
         made = [name for topic in topics if (name := str(topic.topic_name)) not in self._table]
-        most = self._config.broker.max_topics
-        if made and len(self._table) + len(made) > most:
-            raise RemotingError(f"the broker has {len(self._table)} topics, and may have {most} (maxTopics)")
+        self._require_room(made)
         for topic in topics:
             self._table[str(topic.topic_name)] = topic
             self._version.next()
         self.edits += 1
         self._changed(made)
 
+    def _require_room(self, made: list[str]) -> None:
+        max_topics = self._config.broker.max_topics
+        if made and len(self._table) + len(made) > max_topics:
+            raise RemotingError(f"the broker has {len(self._table)} topics, and may have {max_topics} (maxTopics)")
+
     # Saving and sending
 
     def to_body(self, topics: Iterable[TopicConfig] | None = None) -> TopicConfigSerializeWrapper:
         """The table, or some of it, with its version."""
-        chosen = self._table if topics is None else {str(one.topic_name): one for one in topics}
+        chosen = self._table if topics is None else {str(topic.topic_name): topic for topic in topics}
         return TopicConfigSerializeWrapper(topic_config_table=dict(chosen), data_version=self._version.value)
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
@@ -254,11 +271,11 @@ class TopicConfigManager:
 
     def load(self, value: dict[str, Any]) -> None:
         """Load the content of topics.json. Raises RemotingCommandError or msgspec.ValidationError."""
-        kept = msgspec.convert(value, TopicConfigSerializeWrapper, strict=False)
-        self._table = kept.topic_config_table | {
-            name: one for name, one in self._table.items() if name not in kept.topic_config_table
+        saved = msgspec.convert(value, TopicConfigSerializeWrapper, strict=False)
+        self._table = saved.topic_config_table | {
+            name: config for name, config in self._table.items() if name not in saved.topic_config_table
         }
-        self._version.value = kept.data_version
+        self._version.value = saved.data_version
 
 
 def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:

@@ -36,11 +36,11 @@ def persisted(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         fields = {name: getattr(value, field) for name, field in sorted(names)}
-        return {name: persisted(one) for name, one in fields.items() if one is not None}
+        return {name: persisted(member) for name, member in fields.items() if member is not None}
     if isinstance(value, dict):
-        return {key: persisted(one) for key, one in value.items()}
+        return {key: persisted(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [persisted(one) for one in value]
+        return [persisted(item) for item in value]
     return value
 
 

@@ -28,10 +28,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gantrymq.broker import names
-from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.metrics.meter import BrokerMeter
-from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker.storage import Storage
+from gantrymq.broker.tables.tables import Tables
 from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.half_messages import (
     check_times,
@@ -44,8 +43,6 @@ from gantrymq.broker.transactions.half_messages import (
     is_checked_enough,
     real_queue,
 )
-from gantrymq.broker.transactions.metrics import TransactionMetrics
-from gantrymq.broker.transactions.op_batches import OpBatches
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingError
@@ -54,7 +51,6 @@ from gantrymq.model.message import PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS, Mess
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.lookup import GetMessageResult
-from gantrymq.store.message_store import MessageStore
 
 TICK_MS = 200  # half messages between two looks at the clock
 _WINDOW = 1 << 20  # half messages that one check reads
@@ -95,8 +91,8 @@ class _Ops:
 
     def names(self, offset: int) -> bool:
         """Whether one of them says that the half message at a queue offset, -1 for none, is decided."""
-        place = offset - self.begin
-        return offset in self.earlier or (0 <= place < len(self.decided) and self.decided[place] == 1)
+        index = offset - self.begin
+        return offset in self.earlier or (0 <= index < len(self.decided) and self.decided[index] == 1)
 
     def done_until(self, op_offset: int, half_offset: int) -> int:
         """The offset of the op queue up to which no op message names a half message from ``half_offset`` on."""
@@ -127,20 +123,16 @@ class TransactionalMessageCheckService:
         self,
         config: LiveConfig,
         clock: Clock,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        puts: PutQueue,
-        ops: OpBatches,
+        storage: Storage,
+        tables: Tables,
         decisions: Decisions,
-        metrics: TransactionMetrics,
         ask: Callable[[StoredMessage], None],
-        log: LimitedLog,
         meter: BrokerMeter,
     ) -> None:
-        self._config, self._clock, self._store, self._topics = config, clock, store, topics
-        self._offsets, self._puts, self._ops, self._decisions = offsets, puts, ops, decisions
-        self._metrics, self._ask, self._log, self._meter = metrics, ask, log, meter
+        self._config, self._clock, self._store, self._puts = config, clock, storage.store, storage.puts
+        self._topics, self._offsets, self._metrics = tables.topics, tables.offsets, tables.transaction_metrics
+        self._ops, self._decisions, self._ask, self._meter = decisions.ops, decisions, ask, meter
+        self._log = LimitedLog(asyncio.get_running_loop().time)
         self._last_ms = clock.now_ms()
         self._reached: dict[tuple[str, int], int] = {}  # where the next check begins
         self._unpublished: _Unpublished | None = None
@@ -207,21 +199,21 @@ class TransactionalMessageCheckService:
         self._reached |= {half: reached, op: ops.done_until(op_begin, reached)}
         return reached == end < queue_end
 
-    def _read(self, topic: str, queue_id: int, offset: int, most: int) -> GetMessageResult:
-        found = self._store.get(topic, queue_id, offset, max_msgs=most)
-        if found.messages:
-            size_bytes = sum(one.size_bytes for one in found.messages)
-            self._meter.got(names.TRANS_GROUP, topic, len(found.messages), size_bytes)
-        return found
+    def _read(self, topic: str, queue_id: int, offset: int, max_msgs: int) -> GetMessageResult:
+        result = self._store.get(topic, queue_id, offset, max_msgs=max_msgs)
+        if result.messages:
+            size_bytes = sum(message.size_bytes for message in result.messages)
+            self._meter.got(names.TRANS_GROUP, topic, len(result.messages), size_bytes)
+        return result
 
     async def _read_ops(self, queue_id: int, offset: int, ops: _Ops) -> None:
         while True:
-            found = self._read(names.TRANS_OP_HALF_TOPIC, queue_id, offset, _OPS_A_READ)
-            for op in found.messages:
+            result = self._read(names.TRANS_OP_HALF_TOPIC, queue_id, offset, _OPS_A_READ)
+            for op in result.messages:
                 ops.take(op)
-            if found.next_begin_offset <= offset:
+            if result.next_begin_offset <= offset:
                 return
-            offset = found.next_begin_offset
+            offset = result.next_begin_offset
             await asyncio.sleep(0)
 
     async def _walk(self, walk: _Walk) -> int:
@@ -234,13 +226,13 @@ class TransactionalMessageCheckService:
                     slice_begin = offset
                     await asyncio.sleep(0)
                 continue
-            found = self._read(names.TRANS_HALF_TOPIC, walk.queue_id, offset, 1)
-            if found.next_begin_offset <= offset:
+            result = self._read(names.TRANS_HALF_TOPIC, walk.queue_id, offset, 1)
+            if result.next_begin_offset <= offset:
                 break
-            position = found.next_begin_offset - 1 if found.messages else found.next_begin_offset
+            position = result.next_begin_offset - 1 if result.messages else result.next_begin_offset
             if position > offset:  # the offsets before it were deleted, or never existed
                 offset = min(position, walk.end)
-            elif await self._handle(walk, found.messages[0]):
+            elif await self._handle(walk, result.messages[0]):
                 offset += 1
             else:
                 break

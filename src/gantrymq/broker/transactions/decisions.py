@@ -30,12 +30,12 @@ class Decision(NamedTuple):
 
 
 class Decisions:
-    """The half messages whose decision has begun and has no op message yet."""
+    """The half messages whose decision has begun and has no op message yet. ``ops`` has those that wait for one."""
 
     def __init__(self, ops: OpBatches) -> None:
-        self._ops = ops
+        self.ops = ops
         self._fresh: dict[int, None] = {}  # physical offsets, in the order in which they were stored
-        self._kept: dict[int, tuple[OpenHalf, int]] = {}  # by physical offset, with the memory that each takes
+        self._open_halves: dict[int, tuple[OpenHalf, int]] = {}  # by physical offset, with the memory that each takes
         self._kept_bytes = 0
         self._under_way: dict[HalfOffset, int] = {}  # the number of decisions: a producer may send one twice
         # For each old or new record of a message that was put back: the newest record, or None if it is decided.
@@ -44,7 +44,7 @@ class Decisions:
     @property
     def has_room(self) -> bool:
         """Whether another decision may begin."""
-        return self._ops.has_room
+        return self.ops.has_room
 
     def stored(self, phy_offset: int) -> None:
         """Note that a half message was just stored: its decision need not wait for the dispatch to its queue."""
@@ -54,14 +54,14 @@ class Decisions:
 
     def keep(self, phy_offset: int, half: OpenHalf, size_bytes: int) -> None:
         """Keep what a decision needs of a half message that was just stored, in up to MAX_KEPT_BYTES of memory."""
-        self._kept[phy_offset] = half, size_bytes
+        self._open_halves[phy_offset] = half, size_bytes
         self._kept_bytes += size_bytes
         while self._kept_bytes > MAX_KEPT_BYTES:
-            self.take_kept(next(iter(self._kept)))
+            self.take_kept(next(iter(self._open_halves)))
 
     def take_kept(self, phy_offset: int) -> OpenHalf | None:
         """Remove and return what was kept of a half message; None if it has to be read from the log."""
-        half, size_bytes = self._kept.pop(phy_offset, (None, 0))
+        half, size_bytes = self._open_halves.pop(phy_offset, (None, 0))
         self._kept_bytes -= size_bytes
         return half
 
@@ -76,23 +76,23 @@ class Decisions:
         if newest is None:
             return None
         decision = Decision(named, newest)
-        for one in set(decision):
-            self._under_way[one] = self._under_way.get(one, 0) + 1
+        for half in set(decision):
+            self._under_way[half] = self._under_way.get(half, 0) + 1
         return decision
 
     def cancel(self, decision: Decision) -> None:
         """End a decision that failed. The half message is open again."""
-        for one in set(decision):
-            self._under_way[one] -= 1
-            if not self._under_way[one]:
-                del self._under_way[one]
+        for half in set(decision):
+            self._under_way[half] -= 1
+            if not self._under_way[half]:
+                del self._under_way[half]
 
     def finish(self, decision: Decision) -> None:
         """End a decision that succeeded, with all its records in the log."""
         self.cancel(decision)
         newest = self._newest(decision.named)
-        for one in {*decision, newest or decision.newest}:
-            self._ops.add(*one)
+        for half in {*decision, newest or decision.newest}:
+            self.ops.add(*half)
         if newest in self._newer:
             self._newer[newest] = None
 
@@ -106,18 +106,18 @@ class Decisions:
         ``is_named`` False leaves out the op message about the old one. Returns False if its producer has decided it
         meanwhile, or is about to: then the newer record needs no check.
         """
-        was_decided = self._ops.is_decided(queue_id, offset)
+        was_decided = self.ops.is_decided(queue_id, offset)
         if is_named:
-            self._ops.add(queue_id, offset)
+            self.ops.add(queue_id, offset)
         if was_decided:
-            self._ops.add(queue_id, newer)
+            self.ops.add(queue_id, newer)
             return False
         while len(self._newer) >= MAX_PUT_BACK:
             del self._newer[next(iter(self._newer))]
         self._newer[queue_id, offset] = self._newer[queue_id, newer] = (queue_id, newer)
         return not self.is_under_way(queue_id, offset)
 
-    def _newest(self, one: HalfOffset) -> HalfOffset | None:
-        while (newer := self._newer.get(one, one)) not in (one, None):
-            one = newer
+    def _newest(self, half: HalfOffset) -> HalfOffset | None:
+        while (newer := self._newer.get(half, half)) not in (half, None):
+            half = newer
         return newer

@@ -38,8 +38,8 @@ from gantrymq.model.message import (
 
 # The bytes that putting back adds to the properties: number of checks, offset of the first record.
 RESERVED_BYTES = sum(
-    len(name) + len(str(most)) + 2
-    for name, most in (
+    len(name) + len(str(max_value)) + 2
+    for name, max_value in (
         (PROPERTY_TRANSACTION_CHECK_TIMES, INT_MAX),
         (PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, LONG_MAX),
     )
@@ -136,9 +136,9 @@ def check_times(half: StoredMessage) -> int:
     return max(number(half.properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)), 0)
 
 
-def is_checked_enough(half: StoredMessage, most: int) -> bool:
-    """Whether a half message was checked ``most`` times or more. Each message is checked at least once."""
-    return PROPERTY_TRANSACTION_CHECK_TIMES in half.properties and check_times(half) >= most
+def is_checked_enough(half: StoredMessage, max_checks: int) -> bool:
+    """Whether a half message was checked ``max_value`` times or more. Each message is checked at least once."""
+    return PROPERTY_TRANSACTION_CHECK_TIMES in half.properties and check_times(half) >= max_checks
 
 
 def immunity_ms(text: str | None, timeout_ms: int) -> int | None:

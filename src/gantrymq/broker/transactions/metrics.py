@@ -45,17 +45,29 @@ class TransactionMetrics:
         self.edits = 0
 
     def add(self, topic: str, value: int) -> None:
-        """Add ``value``, which may be negative, to the number of a topic."""
+        """Add ``value``, which may be negative, to the number of a topic.
+
+        The number does not go below 0: the file of a killed broker lacks its last half messages, and those of a deleted
+        topic are not counted.
+        """
         old = self._counts.get(topic)
-        count = value + (old.count if old is not None else 0)
+        if old is None and value < 0:
+            return
+        count = max(value + (old.count if old is not None else 0), 0)
         self._counts[topic] = TopicMetric(count=count, time_stamp=self._clock.now_ms())
         self._version.next()
         self.edits += 1
 
+    def forget(self, topic: str) -> None:
+        """Drop the number of a deleted topic."""
+        if self._counts.pop(topic, None) is not None:
+            self._version.next()
+            self.edits += 1
+
     def count(self, topic: str) -> int:
         """The number of open half messages of a topic."""
-        found = self._counts.get(topic)
-        return found.count if found is not None else 0
+        metric = self._counts.get(topic)
+        return metric.count if metric is not None else 0
 
     def counts(self) -> dict[str, int]:
         """The number of open half messages of each topic."""
@@ -68,7 +80,7 @@ class TransactionMetrics:
 
     def load(self, value: dict[str, Any]) -> None:
         """Load the contents of the file. Raises msgspec.ValidationError."""
-        kept = msgspec.convert(value, TransactionMetricsBody, strict=False)
-        self._counts = kept.transaction_count
-        if kept.data_version is not None:
-            self._version.value = kept.data_version
+        saved = msgspec.convert(value, TransactionMetricsBody, strict=False)
+        self._counts = {topic: metric for topic, metric in saved.transaction_count.items() if metric.count >= 0}
+        if saved.data_version is not None:
+            self._version.value = saved.data_version

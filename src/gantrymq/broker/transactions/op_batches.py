@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.storage import Storage
 from gantrymq.broker.transactions.half_messages import op_message
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.op_message import op_body
 from gantrymq.logs import get_logger
-from gantrymq.model.host import Host
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
@@ -49,8 +48,9 @@ class _Queue:
 class OpBatches:
     """The decisions that wait for an op message."""
 
-    def __init__(self, config: LiveConfig, clock: Clock, puts: PutQueue, host: Host) -> None:
-        self._config, self._clock, self._puts, self._host = config, clock, puts, host
+    def __init__(self, config: LiveConfig, clock: Clock, storage: Storage) -> None:
+        self._config, self._clock = config, clock
+        self._puts, self._host = storage.puts, storage.store.store_host
         self._queues: dict[int, _Queue] = {}
         self._during_check: set[tuple[int, int]] | None = None
 
@@ -102,11 +102,11 @@ class OpBatches:
     def _write(self, queue_id: int, queue: _Queue) -> None:
         if queue.is_writing or not queue.waiting:
             return
-        most = min(
+        max_bytes = min(
             self._config.broker.transaction_op_msg_max_size, self._config.store.max_message_size_bytes - _LONGEST
         )
         size_bytes = 0
-        while queue.waiting and (size_bytes < most or not queue.writing):
+        while queue.waiting and (size_bytes < max_bytes or not queue.writing):
             offset = queue.waiting.popleft()
             size_bytes += len(str(offset)) + 1
             queue.writing.append(offset)

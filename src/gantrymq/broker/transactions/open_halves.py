@@ -89,15 +89,28 @@ class PreparedMessage:
         if len(properties) + CRC_PROPERTY_SIZE + RESERVED_BYTES > MAX_PROPERTIES_LENGTH:
             return None
         return WireMessage(
-            names.TRANS_HALF_TOPIC, final.body, 0, final.sys_flag & ~TRANSACTION_MASK, final.born_timestamp_ms,
-            final.born_host, final.reconsume_times, wait_store_msg_ok, final.flag, properties,
-        )  # fmt: skip
+            names.TRANS_HALF_TOPIC,
+            final.body,
+            0,
+            final.sys_flag & ~TRANSACTION_MASK,
+            final.born_timestamp_ms,
+            final.born_host,
+            final.reconsume_times,
+            wait_store_msg_ok,
+            final.flag,
+            properties,
+        )
 
     def stored(self, queue_offset: int, phy_offset: int) -> OpenHalf:
         """What a decision needs, once the half message is in the log."""
         final = self.final
         final.prepared_transaction_offset = phy_offset
         return OpenHalf(
-            0, queue_offset, self.producer_group, (final.topic, final.queue_id), final.born_timestamp_ms, None,
+            0,
+            queue_offset,
+            self.producer_group,
+            (final.topic, final.queue_id),
+            final.born_timestamp_ms,
+            None,
             lambda: final,
-        )  # fmt: skip
+        )

@@ -8,6 +8,8 @@ Source: AbstractTransactionalMessageCheckListener.sendCheckMessage, Broker2Clien
 
 from __future__ import annotations
 
+import asyncio
+
 from gantrymq.broker.sessions.producers import ProducerManager
 from gantrymq.broker.transactions.half_messages import real_queue, wire_record
 from gantrymq.config.broker_settings import LiveConfig
@@ -20,8 +22,9 @@ from gantrymq.remoting.transport.limited_log import LimitedLog
 class ProducerCheck:
     """Sends checks to producers. Thread rule: the event loop's thread."""
 
-    def __init__(self, config: LiveConfig, producers: ProducerManager, log: LimitedLog) -> None:
-        self._config, self._producers, self._log = config, producers, log
+    def __init__(self, config: LiveConfig, producers: ProducerManager) -> None:
+        self._config, self._producers = config, producers
+        self._log = LimitedLog(asyncio.get_running_loop().time)
 
     def ask(self, half: StoredMessage) -> None:
         """Ask about a half message. If no producer of its group is connected, log that."""

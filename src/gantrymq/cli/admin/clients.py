@@ -12,19 +12,19 @@ from gantrymq.cli.admin.session import Broker, Cluster, Session, Target, admin_c
 if TYPE_CHECKING:
     from gantrymq.errors import MQClientError
     from gantrymq.model.message_queue import MessageQueue
-    from gantrymq.remoting.bodies.client import Connection, ConsumerConnection, ConsumerRunningInfo
+    from gantrymq.remoting.bodies.client import ClientConnection, ConsumerConnection, ConsumerRunningInfo
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
 
 
-def _client_fields(one: Connection) -> dict[str, object]:
+def _client_fields(connection: ClientConnection) -> dict[str, object]:
     from gantrymq.remoting.codes import version_name
 
     return {
-        "clientId": one.client_id,
-        "address": one.client_addr,
-        "language": one.language,
-        "version": version_name(one.version),
+        "clientId": connection.client_id,
+        "address": connection.client_addr,
+        "language": connection.language,
+        "version": version_name(connection.version),
     }
 
 
@@ -34,8 +34,8 @@ def queue_owners(session: Session, group: str) -> dict[MessageQueue, str]:
     from gantrymq.remoting.body import by_queue
 
     owners: dict[MessageQueue, str] = {}
-    for one in _members(session, group):
-        client = one.client_id or ""
+    for member in _members(session, group):
+        client = member.client_id or ""
         try:
             info = session.admin.consumer_running_info(group, client)
         except GantrymqError as error:
@@ -67,7 +67,7 @@ def require_group(session: Session, group: str, targets: list[Target] | None = N
     All groups are read, because RocketMQ creates a group when it is asked for one.
     """
     brokers = session.masters() if targets is None else targets
-    answers = session.each(brokers, lambda one: session.admin.subscription_groups(one.address))
+    answers = session.each(brokers, lambda target: session.admin.subscription_groups(target.address))
     if not any(group in groups for _, groups in list(answers)):
         raise no_group(group)
 
@@ -79,9 +79,9 @@ def no_group(group: str) -> MQClientError:
     return MQClientError(f"there is no group {group}; `gantrymq admin group list` shows the groups")
 
 
-def _members(session: Session, group: str) -> list[Connection]:
+def _members(session: Session, group: str) -> list[ClientConnection]:
     connection = connected(session, group)
-    return sorted(connection.connection_set, key=lambda one: one.client_id or "") if connection else []
+    return sorted(connection.connection_set, key=lambda member: member.client_id or "") if connection else []
 
 
 @watched
@@ -96,25 +96,31 @@ def group_members(session: Session, group: Group) -> None:
         gantrymq admin group members invoices --watch 1
     """
     connection = connected(session, group)
-    subscriptions = {
-        topic: one.sub_string for topic, one in sorted(connection.subscription_table.items())
-    } if connection else {}  # fmt: skip
+    subscriptions = (
+        {topic: subscription.sub_string for topic, subscription in sorted(connection.subscription_table.items())}
+        if connection
+        else {}
+    )
     rows = [
         {
             "group": group,
-            **_client_fields(one),
+            **_client_fields(member),
             "consumeType": connection.consume_type,
             "messageModel": connection.message_model,
             "consumeFromWhere": connection.consume_from_where,
             "subscriptions": subscriptions,
         }
-        for one in (sorted(connection.connection_set, key=lambda one: one.client_id or "") if connection else [])
+        for member in (sorted(connection.connection_set, key=lambda item: item.client_id or "") if connection else [])
         if connection is not None
     ]
     columns = {
-        "clientId": "client", "address": "address", "language": "language", "version": "version",
-        "messageModel": "model", "subscriptions": "subscriptions",
-    }  # fmt: skip
+        "clientId": "client",
+        "address": "address",
+        "language": "language",
+        "version": "version",
+        "messageModel": "model",
+        "subscriptions": "subscriptions",
+    }
     session.rows(rows, columns, none=f"no consumer of group {group} is connected; start one, or see `group progress`")
 
 
@@ -146,25 +152,25 @@ def group_state(
     if not clients:
         session.finding(f"no consumer of group {group} is connected")
     infos: dict[str, ConsumerRunningInfo] = {}
-    for one in clients:
+    for client_id in clients:
         try:
-            infos[one] = session.admin.consumer_running_info(group, one, jstack=jstack)
+            infos[client_id] = session.admin.consumer_running_info(group, client_id, jstack=jstack)
         except GantrymqError as error:
             if len(clients) == 1:
                 raise
-            session.missing(one, error)
+            session.missing(client_id, error)
     now_ms = SystemClock().now_ms()
     is_same = has_one_subscription(infos, now_ms)
-    for one, info in infos.items():
+    for client_id, info in infos.items():
         problems = problems_of(info, now_ms) if is_same else []
-        found = {
-            "version": versions.get(one),
+        client_fields = {
+            "version": versions.get(client_id),
             "sameSubscription": is_same,
             "rebalanceOk": is_same,
             "problems": problems,
         }
-        fields = {"group": group, "clientId": one, **found, **to_builtins(info)}
-        session.pairs(f"{group} {one}", fields, shown=_state_shown(info, problems, jstack=jstack))
+        fields = {"group": group, "clientId": client_id, **client_fields, **to_builtins(info)}
+        session.pairs(f"{group} {client_id}", fields, shown=_state_shown(info, problems, jstack=jstack))
     if infos and not session.is_json:
         from gantrymq.cli.terminal import print_line
 
@@ -180,20 +186,24 @@ def _state_shown(info: ConsumerRunningInfo, problems: list[str], *, jstack: bool
     from gantrymq.remoting.body import by_queue
 
     def line(value: Struct) -> str:
-        return ", ".join(f"{name} {one}" for name, one in asdict(value).items() if one)
+        return ", ".join(f"{name} {count}" for name, count in asdict(value).items() if count)
 
     return {
         **info.properties,
-        **{f"subscribes to {one.topic}": one.sub_string for one in info.subscription_set},
-        **{f"rates of {topic}": line(one) or "none" for topic, one in info.status_table.items()},
-        **{f"{one.topic} {one.broker_name} {one.queue_id}": line(state)
-           for one, state in by_queue(info.mq_table).items()},
-        **{f"POP {one.topic} {one.broker_name} {one.queue_id}": line(state)
-           for one, state in by_queue(info.mq_pop_table).items()},
+        **{f"subscribes to {subscription.topic}": subscription.sub_string for subscription in info.subscription_set},
+        **{f"rates of {topic}": line(rates) or "none" for topic, rates in info.status_table.items()},
+        **{
+            f"{queue_of_state.topic} {queue_of_state.broker_name} {queue_of_state.queue_id}": line(state)
+            for queue_of_state, state in by_queue(info.mq_table).items()
+        },
+        **{
+            f"POP {queue_of_state.topic} {queue_of_state.broker_name} {queue_of_state.queue_id}": line(state)
+            for queue_of_state, state in by_queue(info.mq_pop_table).items()
+        },
         **info.user_consumer_info,
         **({"problems": "; ".join(problems)} if problems else {}),
         **({"stacks": info.jstack or ""} if jstack else {}),
-    }  # fmt: skip
+    }
 
 
 @watched
@@ -208,20 +218,31 @@ def producer_list(session: Session, broker: Broker = None, cluster: Cluster = No
     from gantrymq.remoting.codes import version_name
 
     def rows() -> Iterator[dict[str, object]]:
-        answers = session.each(session.brokers(broker, cluster), lambda one: session.admin.all_producers(one.address))
+        answers = session.each(
+            session.brokers(broker, cluster), lambda target: session.admin.all_producers(target.address)
+        )
         for target, groups in answers:
             for group, members in groups.items():
-                for one in members:
+                for client in members:
                     yield {
-                        **target.fields(), "group": group, "clientId": one.client_id, "remoteAddress": one.remote_ip,
-                        "language": one.language, "version": version_name(one.version),
-                        "lastUpdateTimestamp": one.last_update_timestamp,
-                    }  # fmt: skip
+                        **target.fields(),
+                        "group": group,
+                        "clientId": client.client_id,
+                        "remoteAddress": client.remote_ip,
+                        "language": client.language,
+                        "version": version_name(client.version),
+                        "lastUpdateTimestamp": client.last_update_timestamp,
+                    }
 
     columns = {
-        "brokerName": "broker", "group": "group", "clientId": "client", "remoteAddress": "address",
-        "language": "language", "version": "version", "lastUpdateTimestamp": "last heartbeat",
-    }  # fmt: skip
+        "brokerName": "broker",
+        "group": "group",
+        "clientId": "client",
+        "remoteAddress": "address",
+        "language": "language",
+        "version": "version",
+        "lastUpdateTimestamp": "last heartbeat",
+    }
     session.rows(rows(), columns, none="no producer is connected")
 
 
@@ -240,7 +261,7 @@ def connection_producers(
     from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError
 
     try:
-        found = session.admin.producer_connection(group, topic).connection_set
+        producers = session.admin.producer_connection(group, topic).connection_set
     except NoRouteError:
         raise
     except (MQBrokerError, MQClientError) as error:
@@ -250,5 +271,8 @@ def connection_producers(
             f"no producer of group {group} is connected that sends to {topic};"
             " `gantrymq admin producer list` shows the producers"
         ) from error
-    rows = [{"group": group, **_client_fields(one)} for one in sorted(found, key=lambda one: one.client_id or "")]
+    rows = [
+        {"group": group, **_client_fields(producer)}
+        for producer in sorted(producers, key=lambda producer: producer.client_id or "")
+    ]
     session.rows(rows, {"clientId": "client", "address": "address", "language": "language", "version": "version"})

@@ -23,16 +23,16 @@ COMMANDS = {
     "broker consume-stats": ("servers", "consume_stats"),
     "broker write-perm": ("servers", "write_perm"),
     "broker clean": ("servers", "clean"),
-    "broker cold-data get": ("engines", "cold_data_get"),
-    "broker cold-data set": ("engines", "cold_data_set"),
-    "broker cold-data remove": ("engines", "cold_data_remove"),
-    "broker read-ahead": ("engines", "read_ahead"),
-    "broker timer-engine": ("engines", "timer_engine"),
-    "broker epoch": ("engines", "epoch"),
-    "broker flush-offset": ("engines", "flush_offset"),
-    "broker export-pop": ("engines", "export_pop"),
-    "broker rocksdb check": ("engines", "rocksdb_check"),
-    "broker rocksdb export": ("engines", "rocksdb_export"),
+    "broker cold-data get": ("java_broker.engines", "cold_data_get"),
+    "broker cold-data set": ("java_broker.engines", "cold_data_set"),
+    "broker cold-data remove": ("java_broker.engines", "cold_data_remove"),
+    "broker read-ahead": ("java_broker.engines", "read_ahead"),
+    "broker timer-engine": ("java_broker.engines", "timer_engine"),
+    "broker epoch": ("java_broker.engines", "epoch"),
+    "broker flush-offset": ("java_broker.engines", "flush_offset"),
+    "broker export-pop": ("java_broker.engines", "export_pop"),
+    "broker rocksdb check": ("java_broker.engines", "rocksdb_check"),
+    "broker rocksdb export": ("java_broker.engines", "rocksdb_export"),
     "topic list": ("topics", "topic_list"),
     "topic create": ("topics", "topic_create"),
     "topic delete": ("topics", "topic_delete"),
@@ -73,12 +73,15 @@ COMMANDS = {
     "namesrv get": ("servers", "namesrv_get"),
     "namesrv set": ("servers", "namesrv_set"),
     **{
-        f"{kind} {verb}": ("auth", f"{kind}_{verb}")
+        f"{kind} {verb}": ("java_broker.auth", f"{kind}_{verb}")
         for kind in ("user", "acl")
         for verb in ("list", "get", "create", "update", "delete", "copy")
     },
-    **{f"lite {what}": ("lite", f"lite_{what}") for what in ("broker", "parent", "topic", "client", "group")},
-    "lite dispatch": ("lite", "lite_dispatch"),
+    **{
+        f"lite {what}": ("java_broker.lite", f"lite_{what}")
+        for what in ("broker", "parent", "topic", "client", "group")
+    },
+    "lite dispatch": ("java_broker.lite", "lite_dispatch"),
     "dlq list": ("dlq", "dlq_list"),
     "dlq export": ("dlq", "dlq_export"),
     "dlq resend": ("dlq", "dlq_resend"),
@@ -131,9 +134,9 @@ def admin_application(words: Sequence[str]) -> typer.Typer:
 def _chosen(words: Sequence[str]) -> dict[str, tuple[str, str]]:
     for depth in range(min(3, len(words)), 0, -1):
         path = " ".join(words[:depth])
-        found = {name: row for name, row in COMMANDS.items() if name == path or name.startswith(f"{path} ")}
-        if found:
-            return found
+        rows = {name: row for name, row in COMMANDS.items() if name == path or name.startswith(f"{path} ")}
+        if rows:
+            return rows
     return COMMANDS
 
 

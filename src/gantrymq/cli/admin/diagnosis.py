@@ -32,7 +32,7 @@ def has_one_subscription(infos: Mapping[str, ConsumerRunningInfo], now_ms: int) 
 
 
 def _subscriptions(info: ConsumerRunningInfo) -> frozenset[tuple[str | None, str | None]]:
-    return frozenset((one.topic, one.sub_string) for one in info.subscription_set)
+    return frozenset((subscription.topic, subscription.sub_string) for subscription in info.subscription_set)
 
 
 def problems_of(info: ConsumerRunningInfo, now_ms: int) -> list[str]:

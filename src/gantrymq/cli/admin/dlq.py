@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from gantrymq.cli.admin.messages import json_fields, list_messages, read_messages
+from gantrymq.cli.admin.messages import in_this_time, json_fields, list_messages, newest_messages, read_messages
 from gantrymq.cli.admin.session import Session, admin_command, new_file, require
+from gantrymq.cli.advice import advised
 from gantrymq.cli.options import Begin, End, whole_number
+from gantrymq.cli.terminal import warn
 
 if TYPE_CHECKING:
     from gantrymq.client.requests.received import ReceivedMessage
+    from gantrymq.model.message import StoredMessage
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
 _STDOUT = Path("-")
@@ -26,9 +30,11 @@ def dlq_list(
     group: Annotated[str | None, typer.Argument(metavar="[GROUP]", show_default=False)] = None,
     begin: Begin = None,
     end: End = None,
-    most: Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="The maximum number.")] = 100,
+    max_messages: Annotated[
+        int, typer.Option("--max", metavar="N", parser=whole_number(1), help="The maximum number.")
+    ] = 100,
 ) -> None:
-    """List the dead letters of a group; without a group, the number of each group.
+    """List the newest dead letters of a group, oldest first; without a group, the number of each group.
 
     Examples of use:
 
@@ -40,9 +46,20 @@ def dlq_list(
         columns = {"group": "group", "topic": "topic", "messages": ">messages", "lastUpdateTimestamp": "last"}
         session.rows(_counts(session), columns, none="no group has dead letters")
         return
-    topic = _topic(session, group)
-    found = read_messages(session, topic, begin_ms=begin, end_ms=end, most=most)
-    list_messages(session, found, none=f"{group} has no dead letters")
+    messages, total = newest_messages(session, _topic(session, group), max_messages, begin, end)
+    list_messages(session, iter(messages), none=_none(group, begin, end), origin=partial(_origin, session, group))
+    if total > max_messages:
+        warn(f"these are the newest {max_messages} of {total}; --max {total} lists all")
+
+
+def _origin(session: Session, group: str, letter: StoredMessage) -> str | None:
+    from gantrymq.client.admin.dead_letters import shown_origin
+
+    return shown_origin(letter.properties, group, session.config.namespace)
+
+
+def _none(group: str, begin: int | None, end: int | None) -> str:
+    return f"{group} has no dead letters{in_this_time(begin, end)}"
 
 
 def _counts(session: Session) -> Iterator[dict[str, object]]:
@@ -60,8 +77,8 @@ def _counts(session: Session) -> Iterator[dict[str, object]]:
         yield {
             "group": topic.removeprefix(DLQ_PREFIX),
             "topic": topic,
-            "messages": sum(one.max_offset - one.min_offset for one in stats),
-            "lastUpdateTimestamp": max((one.last_update_timestamp for one in stats), default=0),
+            "messages": sum(stat.max_offset - stat.min_offset for stat in stats),
+            "lastUpdateTimestamp": max((stat.last_update_timestamp for stat in stats), default=0),
         }
 
 
@@ -91,22 +108,29 @@ def dlq_export(
         gantrymq admin dlq export invoices dead.jsonl
         gantrymq admin dlq export invoices - --begin 2026-11-24
     """
-    from gantrymq.cli.json_lines import json_line
-
-    found = read_messages(session, _topic(session, group), begin_ms=begin, end_ms=end)
+    letters = read_messages(session, _topic(session, group), begin_ms=begin, end_ms=end)
     if out == _STDOUT:
         sys.stdout.flush()
-        for message in found:
-            sys.stdout.buffer.write(json_line(json_fields(session, message)))
+        count = _write(session, group, sys.stdout.buffer, letters)
         sys.stdout.buffer.flush()
-        return
+    else:
+        with new_file(out) as file:
+            count = _write(session, group, file, letters)
+        row = {"group": group, "out": str(out), "messages": count}
+        session.rows([row], {"group": "group", "out": "file", "messages": ">messages"})
+    if not count:
+        warn(_none(group, begin, end))
+
+
+def _write(session: Session, group: str, file: BinaryIO, letters: Iterator[ReceivedMessage]) -> int:
+    """Write messages as JSON lines. Returns how many."""
+    from gantrymq.cli.json_lines import json_line
+
     count = 0
-    with new_file(out) as file:
-        for message in found:
-            file.write(json_line(json_fields(session, message)))
-            count += 1
-    row = {"group": group, "out": str(out), "messages": count}
-    session.rows([row], {"group": "group", "out": "file", "messages": ">messages"})
+    for message in letters:
+        file.write(json_line({**json_fields(session, message), "originTopic": _origin(session, group, message)}))
+        count += 1
+    return count
 
 
 @admin_command
@@ -124,9 +148,10 @@ def dlq_resend(
 ) -> None:
     """Send dead letters again. Say which: --id, --begin and --end, or --all.
 
-    They go to the group's retry topic, so this group alone consumes them, under
-    their own topic. With --topic every group of that topic consumes them. A dead
-    letter stays in the DLQ, so sending it twice delivers it twice. The exit code
+    They go to the retry topic that the group's consumers read, so this group alone
+    consumes them, under their own topic: %RETRY%GROUP if it pulls that topic,
+    %RETRY%GROUP_TOPIC if it pops it. With --topic every group of that topic
+    consumes them. A dead letter stays in the DLQ, so sending it twice delivers it twice. The exit code
     is 1 if an id was not found or a message was not stored.
 
     Examples of use:
@@ -136,11 +161,11 @@ def dlq_resend(
     """
     chosen = bool(ids) + everything + (begin is not None or end is not None)
     require(chosen == 1, "say which dead letters: --id, --begin and --end, or --all")
-    found = read_messages(session, _topic(session, group), begin_ms=begin, end_ms=end)
+    all_letters = read_messages(session, _topic(session, group), begin_ms=begin, end_ms=end)
     missing = set(ids or ())
     columns = {"msgId": "id", "topic": "to", "originTopic": "of topic", "status": "status", "newMsgId": "new id"}
-    none = "" if ids else f"{group} has no such dead letters"
-    letters = _with_ids(found, missing) if ids else found
+    none = "" if ids else _none(group, begin, end)
+    letters = _with_ids(all_letters, missing) if ids else all_letters
     session.rows(_resent(session, group, letters, topic, dry_run=dry_run), columns, none=none)
     for msg_id in sorted(missing):
         session.finding(f"no dead letter of {group} has the id {msg_id}")
@@ -157,34 +182,25 @@ def _with_ids(letters: Iterator[ReceivedMessage], missing: set[str]) -> Iterator
 
 
 def _resent(
-    session: Session, group: str, found: Iterator[ReceivedMessage], topic: str | None, *, dry_run: bool
+    session: Session, group: str, letters: Iterator[ReceivedMessage], topic: str | None, *, dry_run: bool
 ) -> Iterator[dict[str, object]]:
-    from contextlib import nullcontext
-
-    from gantrymq.broker.names import retry_topic
-    from gantrymq.client.admin.dead_letters import copy_to_send
-    from gantrymq.client.producer.producer import Producer
+    from gantrymq.client.admin.dead_letter_sender import DeadLetterSender
     from gantrymq.client.requests.records import or_as_stored
     from gantrymq.errors import GantrymqError
-    from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 
-    target = retry_topic(group) if topic is None else topic
     limit = session.config.max_decompressed_body_size
-    with nullcontext() if dry_run else Producer(session.producer_config()) as producer:
-        for letter in found:
-            origin = letter.properties.get(PROPERTY_RETRY_TOPIC)
-            row = {"msgId": letter.msg_id, "topic": target, "originTopic": origin}
-            if origin is None and topic is None:
-                session.finding(f"{letter.msg_id} does not say of which topic it was; give --topic")
-                yield {**row, "status": "FAILED", "newMsgId": None}
-                continue
-            if producer is None:
-                yield {**row, "status": "DRY_RUN", "newMsgId": None}
-                continue
+    with DeadLetterSender(session.admin, session.producer_config(), group) as sender:
+        for letter in letters:
+            row = {"msgId": letter.msg_id, "topic": topic, "originTopic": sender.origin(letter.properties)}
             try:
-                result = producer.send(copy_to_send(or_as_stored(letter, limit), target))
+                target = sender.target(letter) if topic is None else topic
+                row["topic"] = target if isinstance(target, str) else target.topic
+                if dry_run:
+                    yield {**row, "status": "DRY_RUN", "newMsgId": None}
+                    continue
+                result = sender.send(or_as_stored(letter, limit), target)
             except GantrymqError as error:
-                session.missing(letter.msg_id, error)
+                session.finding(f"{letter.msg_id}: {advised(error)}")
                 yield {**row, "status": "FAILED", "newMsgId": None}
             else:
                 if result.status.name != "SEND_OK":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,16 +33,21 @@ def group_list(session: Session, broker: Broker = None, cluster: Cluster = None)
     """
     rows = []
     for target, groups in session.each(
-        session.masters(broker, cluster), lambda one: session.admin.subscription_groups(one.address)
+        session.masters(broker, cluster), lambda target: session.admin.subscription_groups(target.address)
     ):
         rows += [config_fields(target, config) for config in groups.values()]
     session.rows(sorted(rows, key=lambda row: (str(row["group"]), str(row["brokerName"]))), _CONFIG_COLUMNS)
 
 
 _CONFIG_COLUMNS = {
-    "group": "group", "brokerName": "broker", "consumeEnable": "may consume", "consumeBroadcastEnable": "broadcast",
-    "consumeMessageOrderly": "orderly", "retryQueueNums": ">retry queues", "retryMaxTimes": ">retries",
-}  # fmt: skip
+    "group": "group",
+    "brokerName": "broker",
+    "consumeEnable": "may consume",
+    "consumeBroadcastEnable": "broadcast",
+    "consumeMessageOrderly": "orderly",
+    "retryQueueNums": ">retry queues",
+    "retryMaxTimes": ">retries",
+}
 
 
 def config_fields(target: Target, config: SubscriptionGroupConfig) -> dict[str, object]:
@@ -77,7 +82,7 @@ def group_config(session: Session, group: Group, broker: Broker = None, cluster:
 
         gantrymq admin group config invoices
     """
-    answers = session.each(session.masters(broker, cluster), lambda one: _config_at(session, group, one))
+    answers = session.each(session.masters(broker, cluster), lambda target: _config_at(session, group, target))
     rows = [config_fields(target, config) for target, config in answers if config is not None]
     if not rows and not session.code:
         raise no_group(group)
@@ -143,16 +148,23 @@ def group_create(
     reason = wrong_group(group)
     require(reason is None, reason or "")
     given = {
-        "retry_max_times": retry_max, "retry_queue_nums": retry_queues, "consume_enable": is_enabled,
-        "consume_message_orderly": is_orderly, "consume_broadcast_enable": may_broadcast,
-        "consume_from_min_enable": from_min, "notify_consumer_ids_changed_enable": notify,
-        "which_broker_when_consume_slowly": slow_broker, "broker_id": broker_id,
+        "retry_max_times": retry_max,
+        "retry_queue_nums": retry_queues,
+        "consume_enable": is_enabled,
+        "consume_message_orderly": is_orderly,
+        "consume_broadcast_enable": may_broadcast,
+        "consume_from_min_enable": from_min,
+        "notify_consumer_ids_changed_enable": notify,
+        "which_broker_when_consume_slowly": slow_broker,
+        "broker_id": broker_id,
         "group_retry_policy": None if retry_policy is None else _retry_policy(retry_policy),
-    }  # fmt: skip
+    }
     changes = {name: value for name, value in given.items() if value is not None}
-    attributes = dict(attribute_change(one) for one in attribute or ())
+    attributes = dict(attribute_change(text) for text in attribute or ())
 
-    answers = session.each(session.masters(broker, cluster), lambda one: _put(session, group, one, changes, attributes))
+    answers = session.each(
+        session.masters(broker, cluster), lambda target: _put(session, group, target, changes, attributes)
+    )
     session.rows([row for _, row in answers], {**_CONFIG_COLUMNS, "created": "created"})
 
 
@@ -194,6 +206,7 @@ def group_delete(
 ) -> None:
     """Delete a group. Its offsets stay unless --remove-offset is given.
 
+    Its retry and dead letter topics stay, too; `admin topic delete` deletes them.
     A group that has connected consumers is created again by their heartbeats. A
     group that is already gone is an error (exit code 3).
 
@@ -237,28 +250,34 @@ def group_progress(
         _all_progress(session)
         return
     owners = queue_owners(session, group) if members else {}
-    found, tps = _stats(session, group, topic)
+    wrappers, tps = _stats(session, group, topic)
     rows: list[dict[str, object]] = [
         {
             "group": group,
             "topic": queue.topic,
             "brokerName": queue.broker_name,
             "queueId": queue.queue_id,
-            "brokerOffset": one.broker_offset,
-            "consumerOffset": one.consumer_offset,
+            "brokerOffset": wrapper.broker_offset,
+            "consumerOffset": wrapper.consumer_offset,
             **({"client": owners.get(queue)} if members else {}),
-            "diff": one.broker_offset - one.consumer_offset,
-            "inflight": one.pull_offset - one.consumer_offset,
-            "lastTimestamp": one.last_timestamp,
+            "diff": wrapper.broker_offset - wrapper.consumer_offset,
+            "inflight": wrapper.pull_offset - wrapper.consumer_offset,
+            "lastTimestamp": wrapper.last_timestamp,
             "consumeTps": tps,
         }
-        for queue, one in found.items()
+        for queue, wrapper in wrappers.items()
     ]
     columns = {
-        "topic": "topic", "brokerName": "broker", "queueId": ">queue", "brokerOffset": ">end",
-        "consumerOffset": ">committed", **({"client": "client"} if members else {}), "diff": ">behind",
-        "inflight": ">in flight", "lastTimestamp": "consumed up to",
-    }  # fmt: skip
+        "topic": "topic",
+        "brokerName": "broker",
+        "queueId": ">queue",
+        "brokerOffset": ">end",
+        "consumerOffset": ">committed",
+        **({"client": "client"} if members else {}),
+        "diff": ">behind",
+        "inflight": ">in flight",
+        "lastTimestamp": "consumed up to",
+    }
     session.rows(rows, columns, none=f"{group} has consumed nothing yet")
     if not session.is_json and rows:
         from gantrymq.cli.terminal import print_line
@@ -281,15 +300,50 @@ def _stats(session: Session, group: str, topic: str | None) -> tuple[dict[Messag
 
 
 def _all_progress(session: Session) -> None:
-    """One row for each group that has consumed, as mqadmin finds them: by their retry topics."""
+    """One row for each group that has consumed."""
+    columns = {
+        "group": "group",
+        "count": ">members",
+        "version": "version",
+        "type": "type",
+        "messageModel": "model",
+        "consumeTps": ">/s",
+        "diffTotal": ">behind",
+    }
+    groups = groups_with_retries(session)
+    session.rows((_progress_of(session, group) for group in groups), columns, none="no group has consumed")
+
+
+def groups_with_retries(session: Session) -> list[str]:
+    """The groups that have consumed, as mqadmin finds them: by their retry topics.
+
+    A retry topic of POP counts for its group. mqadmin takes the rest of its name, ``group_topic``, for a group.
+    """
     from gantrymq.broker.names import RETRY_PREFIX
 
-    groups = [one.removeprefix(RETRY_PREFIX) for one in session.admin.topics() if one.startswith(RETRY_PREFIX)]
-    columns = {
-        "group": "group", "count": ">members", "version": "version", "type": "type",
-        "messageModel": "model", "consumeTps": ">/s", "diffTotal": ">behind",
-    }  # fmt: skip
-    session.rows((_progress_of(session, one) for one in groups), columns, none="no group has consumed")
+    topics = session.admin.topics()
+    retries = [topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)]
+    if all("_" not in retry and "+" not in retry for retry in retries):
+        return retries
+    tables = session.each(session.masters(), lambda target: session.admin.subscription_groups(target.address))
+    known = {group for _, table in tables for group in table}
+    deleted = set(retries) - known
+    return list(dict.fromkeys(_group_of(retry, known, deleted, topics) for retry in retries))
+
+
+def _group_of(retry: str, known: Collection[str], deleted: Collection[str] = (), topics: Collection[str] = ()) -> str:
+    """The group of a retry topic, of which ``retry`` is the name without its prefix.
+
+    A group that was deleted still has its own retry topic, and those of POP for its topics.
+    """
+    if retry in known:
+        return retry
+    group, plus, _ = retry.partition("+")
+    if plus:
+        return group
+    owners = [group for group in known if retry.startswith(f"{group}_")]
+    owners += [group for group in deleted if retry.startswith(f"{group}_") and retry[len(group) + 1 :] in topics]
+    return max(owners, key=len, default=retry)
 
 
 _TYPES = {"CONSUME_ACTIVELY": "PULL", "CONSUME_PASSIVELY": "PUSH"}
@@ -302,7 +356,7 @@ def _progress_of(session: Session, group: str) -> dict[str, object]:
     connection, behind, tps = connected(session, group), None, None
     try:
         table, tps = session.admin.consume_stats_and_rate(group)
-        behind = sum(one.broker_offset - one.consumer_offset for one in table.values())
+        behind = sum(wrapper.broker_offset - wrapper.consumer_offset for wrapper in table.values())
     except RemotingError as error:
         session.missing(group, error)
     except GantrymqError:
@@ -311,7 +365,7 @@ def _progress_of(session: Session, group: str) -> dict[str, object]:
     return {
         "group": group,
         "count": len(members),
-        "version": version_name(min(one.version for one in members)) if members else None,
+        "version": version_name(min(member.version for member in members)) if members else None,
         "type": _TYPES.get(connection.consume_type or "") if connection else None,
         "consumeType": connection.consume_type if connection else None,
         "messageModel": connection.message_model if connection else None,
@@ -348,19 +402,19 @@ def group_reset(
     """
     # A misspelt name would store offsets for a group that does not exist.
     names = {data.broker_name for data in session.admin.topic_route(topic).broker_datas}
-    require_group(session, group, [one for one in session.masters() if one.name in names])
+    require_group(session, group, [master for master in session.masters() if master.name in names])
     is_offset = to.isascii() and to.isdecimal() and int(to) < _FIRST_TIME_MS
     if queue is None and broker is None and not is_offset:
         moved = session.admin.reset_offset_by_time(group, topic, _timestamp_ms(to), force=not only_back)
     else:
         require(not only_back, "--only-back needs a time, and all queues")
         targets = _targets(session, topic, to, broker, queue, is_offset=is_offset)
-        for one, offset in targets.items():
-            session.admin.reset_offset_of_queue(group, one, offset)
+        for target, offset in targets.items():
+            session.admin.reset_offset_of_queue(group, target, offset)
         moved = targets
     rows = [
-        {"group": group, "topic": topic, "brokerName": one.broker_name, "queueId": one.queue_id, "offset": offset}
-        for one, offset in moved.items()
+        {"group": group, "topic": topic, "brokerName": queue.broker_name, "queueId": queue.queue_id, "offset": offset}
+        for queue, offset in moved.items()
     ]
     session.rows(
         rows,
@@ -389,10 +443,12 @@ def _targets(
     from gantrymq.client.pull.pull_client import PullClient
     from gantrymq.errors import MQClientError
 
-    names = {one.name for one in session.brokers(broker)}
+    names = {named_broker.name for named_broker in session.brokers(broker)}
     targets: dict[MessageQueue, int] = {}
     with PullClient(session.config) as client:
-        queues = [one for one in client.queues(topic) if number in (None, one.queue_id) and one.broker_name in names]
+        queues = [
+            queue for queue in client.queues(topic) if number in (None, queue.queue_id) and queue.broker_name in names
+        ]
         if not queues:
             which = "queue" if number is None else f"queue {number}"
             raise MQClientError(f"{topic} has no {which} there; `gantrymq admin topic status {topic}` shows its queues")
@@ -401,17 +457,17 @@ def _targets(
             f"{len(queues)} brokers have queue {number} of {topic}; give --broker too",
         )
         timestamp_ms = 0 if is_offset else _timestamp_ms(to)
-        for one in queues:
-            least, most = client.min_offset(one), client.max_offset(one)
+        for queue in queues:
+            min_offset, max_offset = client.min_offset(queue), client.max_offset(queue)
             if is_offset:
                 wanted = int(to)
                 require(
-                    number is None or least <= wanted <= most,
-                    f"offset {wanted} is not within {least} to {most} of queue {number}",
+                    number is None or min_offset <= wanted <= max_offset,
+                    f"offset {wanted} is not within {min_offset} to {max_offset} of queue {number}",
                 )
-                targets[one] = min(max(wanted, least), most)
+                targets[queue] = min(max(wanted, min_offset), max_offset)
             else:
-                targets[one] = most if timestamp_ms == TO_THE_END else client.search_offset(one, timestamp_ms)
+                targets[queue] = max_offset if timestamp_ms == TO_THE_END else client.search_offset(queue, timestamp_ms)
     return targets
 
 
@@ -453,8 +509,8 @@ def group_mode(
     require(mode.upper() in ("PULL", "POP"), f"{mode!r} is not PULL or POP")
     done = session.each(
         session.masters(broker, cluster),
-        lambda one: session.admin.set_message_request_mode(
-            topic, group, mode.upper(), pop_share_queue_num=share_queues, broker=one.address
+        lambda target: session.admin.set_message_request_mode(
+            topic, group, mode.upper(), pop_share_queue_num=share_queues, broker=target.address
         ),
     )
     rows = [

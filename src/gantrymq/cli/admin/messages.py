@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +13,7 @@ from gantrymq.cli.options import Begin, End, queue_number, whole_number
 
 if TYPE_CHECKING:
     from gantrymq.client.admin.admin_client import AdminClient
+    from gantrymq.client.pull.pull_client import PullClient
     from gantrymq.client.requests.received import ReceivedMessage
     from gantrymq.model.message_queue import MessageQueue
 
@@ -49,13 +50,13 @@ def by_id(
 
     for msg_id in msg_ids:
         try:
-            found = _as_stored(session).view_message(topic, msg_id)
+            message = _as_stored(session).view_message(topic, msg_id)
         except NoRouteError:
             raise
         except MQClientError as error:
             session.finding(str(error))
         else:
-            show_message(session, found, _tracks(session, found) if tracks else None)
+            show_message(session, message, _tracks(session, message) if tracks else None)
 
 
 @admin_command
@@ -73,13 +74,15 @@ def by_unique_key(
     """
     from gantrymq.client.admin.messages import FOREVER_MS
 
-    found = _as_stored(session).query_message_by_unique_key(
+    messages = _as_stored(session).query_message_by_unique_key(
         topic, msg_id, begin_ms=begin, end_ms=FOREVER_MS if end is None else end
     )
-    for message in found:
+    for message in messages:
         show_message(session, message, _tracks(session, message) if tracks else None)
-    if not found:
-        session.finding(f"no message of {topic} has the id {msg_id}; --begin TIME searches more than three days")
+    if not messages:
+        when = in_this_time(begin, end)
+        hint = "; --begin TIME searches more than three days" if begin is None else ""
+        session.finding(f"no message of {topic}{when} has the id {msg_id}{hint}")
 
 
 @admin_command
@@ -89,13 +92,15 @@ def by_key(
     key: Annotated[str, typer.Argument(metavar="KEY", help="One of its keys.", show_default=False)],
     begin: Begin = None,
     end: End = None,
-    most: Max = 64,
+    max_messages: Max = 64,
     key_type: Annotated[str, typer.Option("--key-type", metavar="(K | T)", help="T: KEY is a tag.")] = "K",
     last_key: Annotated[
         str | None, typer.Option("--last-key", metavar="INDEXKEY", help="After this one, for an index in RocksDB.")
     ] = None,
 ) -> None:
-    """List the messages that have a key, oldest first. The exit code is 1 if there is none.
+    """List the newest messages that have a key, of all brokers, oldest first.
+
+    The exit code is 1 if there is none.
 
     Examples of use:
 
@@ -106,17 +111,32 @@ def by_key(
 
     require(key_type in ("K", "T"), f"{key_type!r} is not K or T")
     admin = _as_stored(session)
-    found = (admin.query_message if key_type == "K" else admin.query_message_by_tag)(
-        topic, key, max_num=most, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, last_key=last_key
+    messages = (admin.query_message if key_type == "K" else admin.query_message_by_tag)(
+        topic,
+        key,
+        max_num=max_messages,
+        begin_ms=begin or 0,
+        end_ms=FOREVER_MS if end is None else end,
+        last_key=last_key,
     )
     if session.is_json:
         session.rows(
-            ({**json_fields(session, one), "indexKey": _index_key(one, topic, key_type, key)} for one in found), {}
+            (
+                {**json_fields(session, message), "indexKey": _index_key(message, topic, key_type, key)}
+                for message in messages
+            ),
+            {},
         )
     else:
-        list_messages(session, iter(found))
-    if not found:
-        session.finding(f"no message of {topic} has the {'key' if key_type == 'K' else 'tag'} {key}")
+        list_messages(session, iter(messages))
+    if not messages:
+        when = in_this_time(begin, end)
+        session.finding(f"no message of {topic}{when} has the {'key' if key_type == 'K' else 'tag'} {key}")
+
+
+def in_this_time(begin: int | None, end: int | None) -> str:
+    """The words that tell "none in this time" from "none": empty without --begin and --end."""
+    return "" if begin is None and end is None else " stored in this time"
 
 
 def _index_key(message: ReceivedMessage, topic: str, key_type: str, key: str) -> str:
@@ -138,14 +158,14 @@ def by_offset(
         gantrymq admin message by-offset orders 0 4711
         gantrymq admin message by-offset orders 0 4711 -b broker-a --json
     """
-    one = _queue(session, topic, queue, broker)
-    found = _as_stored(session).message_at(one, offset)
-    if found is None:
-        stats = session.admin.topic_stats(topic).get(one)
+    message_queue = _queue(session, topic, queue, broker)
+    message = _as_stored(session).message_at(message_queue, offset)
+    if message is None:
+        stats = session.admin.topic_stats(topic).get(message_queue)
         limits = f"; the queue has {stats.min_offset} to {stats.max_offset}" if stats else ""
         session.finding(f"no message is at offset {offset} of queue {queue} of {topic}{limits}")
     else:
-        show_message(session, found, _tracks(session, found) if tracks else None)
+        show_message(session, message, _tracks(session, message) if tracks else None)
 
 
 def _as_stored(session: Session) -> AdminClient:
@@ -158,16 +178,16 @@ def _queue(session: Session, topic: str, number: int, broker: str | None) -> Mes
     from gantrymq.client.requests.routes import TopicRoute
     from gantrymq.errors import MQClientError
 
-    names = None if broker is None else {one.name for one in session.brokers(broker)}
+    names = None if broker is None else {named_broker.name for named_broker in session.brokers(broker)}
     queues = TopicRoute.of(topic, session.admin.topic_route(topic)).subscribe
-    found = [one for one in queues if one.queue_id == number and (names is None or one.broker_name in names)]
-    require(len(found) < 2, f"{len(found)} brokers have queue {number} of {topic}; say which with --broker")
-    if not found:
+    matching = [queue for queue in queues if queue.queue_id == number and (names is None or queue.broker_name in names)]
+    require(len(matching) < 2, f"{len(matching)} brokers have queue {number} of {topic}; say which with --broker")
+    if not matching:
         raise MQClientError(
             f"{topic} has no readable queue {number}{f' at {broker}' if broker else ''}; "
             f"`gantrymq admin topic status {topic}` shows its queues"
         )
-    return found[0]
+    return matching[0]
 
 
 @admin_command
@@ -183,7 +203,7 @@ def print_messages(
         int | None, typer.Option("--from", metavar="N", parser=whole_number(0), help="From this queue offset on.")
     ] = None,
     tag: Annotated[str, typer.Option("--tag", metavar="EXPRESSION", help="A tag, or A || B.")] = "*",
-    most: Max = 100,
+    max_messages: Max = 100,
     count_tags: Annotated[bool, typer.Option("--count-tags", help="How many messages each tag has.")] = False,
     broker: Broker = None,
 ) -> None:
@@ -195,15 +215,23 @@ def print_messages(
         gantrymq admin message print orders -q 0 --from 4711 --max 10 --json
         gantrymq admin message print orders --begin 2026-11-24 --tag 'paid || sent'
     """
-    names = None if broker is None else {one.name for one in session.brokers(broker)}
-    found = read_messages(
-        session, topic, queue=queue, begin_ms=begin, end_ms=end, start=start, tag=tag, most=most, brokers=names
+    names = None if broker is None else {named_broker.name for named_broker in session.brokers(broker)}
+    messages = read_messages(
+        session,
+        topic,
+        queue=queue,
+        begin_ms=begin,
+        end_ms=end,
+        start=start,
+        tag=tag,
+        max_messages=max_messages,
+        brokers=names,
     )
-    none = f"{topic} has no such message"
+    none = f"{topic} has no such message{in_this_time(begin, end)}"
     if not count_tags:
-        list_messages(session, found, none=none)
+        list_messages(session, messages, none=none)
         return
-    counts = Counter(message.tags or None for message in found)
+    counts = Counter(message.tags or None for message in messages)
     rows = [{"topic": topic, "tags": tags, "count": count} for tags, count in counts.most_common()]
     session.rows(rows, {"tags": "tag", "count": ">messages"}, none=none)
 
@@ -217,10 +245,10 @@ def read_messages(
     end_ms: int | None = None,
     start: int | None = None,
     tag: str = "*",
-    most: int | None = None,
+    max_messages: int | None = None,
     brokers: set[str] | None = None,
 ) -> Iterator[ReceivedMessage]:
-    """The messages of a topic, queue by queue, at most ``most`` in all, with bodies as stored.
+    """The messages of a topic, queue by queue, at most ``max_messages`` in all, with bodies as stored.
 
     A broker that does not answer is named.
 
@@ -231,46 +259,115 @@ def read_messages(
     from gantrymq.client.requests.received import received
     from gantrymq.client.requests.records import decode_records
     from gantrymq.client.requests.subscription import subscription
-    from gantrymq.errors import MQClientError, RemotingError
+    from gantrymq.errors import RemotingError
 
     with PullClient(session.config, attempts=1) as client:
-        queues = client.queues(topic)
-        if not queues:
-            raise MQClientError(f"{topic} may not be read; `gantrymq admin topic perm '{topic}' RW` allows it")
+        queues = readable_queues(client, topic)
         tags = frozenset(subscription(topic, tag, "TAG", 0).tags_set)
         count = 0
-        for one in sorted(queues):
-            if (queue is not None and one.queue_id != queue) or (
-                brokers is not None and one.broker_name not in brokers
+        for message_queue in sorted(queues):
+            if (queue is not None and message_queue.queue_id != queue) or (
+                brokers is not None and message_queue.broker_name not in brokers
             ):
                 continue
             try:
-                first = client.min_offset(one) if begin_ms is None else client.search_offset(one, begin_ms)
-                last = client.max_offset(one) if end_ms is None else client.search_offset(one, end_ms)
+                first, last = offsets_in_time(client, message_queue, begin_ms, end_ms)
                 first = first if start is None else max(first, start)
                 bounds = PullResult(PullStatus.FOUND, 0, first, last, 0, b"")
-                for pulled in client.read(one, first, last, expression=tag, under_way=1):
+                for pulled in client.read(message_queue, first, last, expression=tag, under_way=1):
                     for stored in decode_records(pulled.records, decompressed=False):
                         if tags and stored.tags not in tags:
                             continue
-                        if most is not None and count >= most:
+                        if max_messages is not None and count >= max_messages:
                             return
                         count += 1
-                        yield received(stored, one, bounds)
+                        yield received(stored, message_queue, bounds)
             except RemotingError as error:
-                session.missing(one.broker_name, error)
+                session.missing(message_queue.broker_name, error)
 
 
-def list_messages(session: Session, messages: Iterator[ReceivedMessage], *, none: str = "") -> None:
-    """Print messages: as JSON with their bodies, or a line of a table each."""
+def newest_messages(
+    session: Session, topic: str, max_messages: int, begin_ms: int | None, end_ms: int | None
+) -> tuple[list[ReceivedMessage], int]:
+    """The newest ``max_messages`` messages of all queues and brokers, oldest first, and how many there are in all.
+
+    Otherwise as :func:`read_messages`. Every queue offset counts as a message.
+    """
+    from gantrymq.client.pull.pull_client import PullClient
+    from gantrymq.client.requests.calls import PullResult, PullStatus
+    from gantrymq.client.requests.received import received
+    from gantrymq.client.requests.records import decode_records
+    from gantrymq.errors import RemotingError
+
+    messages: list[ReceivedMessage] = []
+    total = 0
+    with PullClient(session.config, attempts=1) as client:
+        for queue in readable_queues(client, topic):
+            try:
+                first, last = offsets_in_time(client, queue, begin_ms, end_ms)
+                begin = max(first, last - max_messages)
+                bounds = PullResult(PullStatus.FOUND, 0, begin, last, 0, b"")
+                for pulled in client.read(queue, begin, last, under_way=1):
+                    stored = decode_records(pulled.records, decompressed=False)
+                    messages += [received(record, queue, bounds) for record in stored]
+                total += max(last - first, 0)
+            except RemotingError as error:
+                session.missing(queue.broker_name, error)
+    messages.sort(
+        key=lambda message: (message.store_timestamp_ms, message.broker_name, message.queue_id, message.queue_offset)
+    )
+    return messages[max(len(messages) - max_messages, 0) :], total
+
+
+def readable_queues(client: PullClient, topic: str) -> tuple[MessageQueue, ...]:
+    """The queues of a topic. Raises MQClientError if none may be read."""
+    from gantrymq.cli.advice import unreadable
+
+    queues = client.queues(topic)
+    if not queues:
+        raise unreadable(topic)
+    return queues
+
+
+def offsets_in_time(
+    client: PullClient, queue: MessageQueue, begin_ms: int | None, end_ms: int | None
+) -> tuple[int, int]:
+    """The offsets [first, last) of a queue whose messages were stored in [begin_ms, end_ms)."""
+    first = client.min_offset(queue) if begin_ms is None else client.search_offset(queue, begin_ms)
+    last = client.max_offset(queue) if end_ms is None else client.search_offset(queue, end_ms)
+    return first, last
+
+
+def list_messages(
+    session: Session,
+    messages: Iterator[ReceivedMessage],
+    *,
+    none: str = "",
+    origin: Callable[[ReceivedMessage], str | None] | None = None,
+) -> None:
+    """Print messages: as JSON with their bodies, or a line of a table each. ``origin`` gives the topic they had."""
     columns = {
-        "msgId": "id", "brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset",
-        "storeTimestamp": "stored", "tags": "tags", "keys": "keys", "shown": "body",
-    }  # fmt: skip
+        "msgId": "id",
+        "brokerName": "broker",
+        "queueId": ">queue",
+        "queueOffset": ">offset",
+        "storeTimestamp": "stored",
+        "tags": "tags",
+        "keys": "keys",
+        "shown": "body",
+    }
     if session.is_json:
-        session.rows((json_fields(session, one) for one in messages), {}, none=none)
+
+        def fields(message: ReceivedMessage) -> dict[str, object]:
+            return json_fields(session, message) | ({} if origin is None else {"originTopic": origin(message)})
+
+        session.rows(map(fields, messages), {}, none=none)
+    elif origin is None:
+        session.rows((_in_a_line(session, message) for message in messages), columns, none=none)
     else:
-        session.rows((_in_a_line(session, one) for one in messages), columns, none=none)
+        first, *others = columns.items()
+        rows = ({**_in_a_line(session, message), "originTopic": origin(message)} for message in messages)
+        session.rows(rows, dict([first, ("originTopic", "of topic"), *others]), none=none)
 
 
 def json_fields(session: Session, message: ReceivedMessage) -> dict[str, object]:
@@ -357,27 +454,29 @@ def track(session: Session, topic: Topic, msg_id: MessageId) -> None:
 
 
 _TRACK_COLUMNS = {
-    "group": "group", "state": "state", "queueOffset": ">offset", "consumerOffset": ">committed",
+    "group": "group",
+    "state": "state",
+    "queueOffset": ">offset",
+    "consumerOffset": ">committed",
     "consumed": "consumed",
-}  # fmt: skip
+}
 
 
 def _tracks(session: Session, message: ReceivedMessage) -> list[dict[str, object]]:
     """The state of a message in each group of its topic."""
-    host = str(message.store_host)
-    names = {one.name for one in session.brokers() if one.address == host}
-    return [_track(session, message, group, names) for group in session.admin.topic_consumers(message.topic)]
+    return [_track(session, message, group) for group in session.admin.topic_consumers(message.topic)]
 
 
-def _track(session: Session, message: ReceivedMessage, group: str, names: set[str]) -> dict[str, object]:
+def _track(session: Session, message: ReceivedMessage, group: str) -> dict[str, object]:
     from gantrymq.cli.admin.clients import connected
     from gantrymq.errors import GantrymqError, MQClientError
+    from gantrymq.model.message_queue import MessageQueue
 
     committed = None
     try:
         stats = session.admin.consume_stats(group, message.topic)
-        places = [queue for queue in stats if queue.queue_id == message.queue_id and queue.broker_name in names]
-        committed = max((stats[queue].consumer_offset for queue in places), default=None)
+        wrapper = stats.get(MessageQueue(message.topic, message.broker_name, message.queue_id))
+        committed = None if wrapper is None else wrapper.consumer_offset
     except GantrymqError as error:
         session.missing(group, error)
     consumed = None if committed is None else committed > message.queue_offset
@@ -398,9 +497,14 @@ def _track(session: Session, message: ReceivedMessage, group: str, names: set[st
         else:
             state = "CONSUMED" if not tags or message.tags in tags else "CONSUMED_BUT_FILTERED"
     return {
-        "topic": message.topic, "msgId": message.msg_id, "group": group, "state": state,
-        "queueOffset": message.queue_offset, "consumerOffset": committed, "consumed": consumed,
-    }  # fmt: skip
+        "topic": message.topic,
+        "msgId": message.msg_id,
+        "group": group,
+        "state": state,
+        "queueOffset": message.queue_offset,
+        "consumerOffset": committed,
+        "consumed": consumed,
+    }
 
 
 @admin_command
@@ -419,24 +523,39 @@ def units(
 
         gantrymq admin message units orders 0 4711 --count 3
     """
-    one = _queue(session, topic, queue, broker)
-    [target] = session.masters(one.broker_name)[:1]
-    found = session.admin.consume_queue(target.address, topic, queue, offset, count, group)
-    subscription = found.subscription_data.sub_string if found.subscription_data else None
+    message_queue = _queue(session, topic, queue, broker)
+    [target] = session.masters(message_queue.broker_name)[:1]
+    answer = session.admin.consume_queue(target.address, topic, queue, offset, count, group)
+    subscription = answer.subscription_data.sub_string if answer.subscription_data else None
     rows = [
         {
-            "topic": topic, "brokerName": one.broker_name, "queueId": queue, "queueOffset": offset + number,
-            "phyOffset": unit.physic_offset, "size": unit.physic_size, "tagsCode": unit.tags_code,
-            "extendData": unit.extend_data_json, "bitMap": unit.bit_map,
-            **({"passesFilter": unit.eval, "subscription": subscription, "filterData": found.filter_data}
-               if group is not None else {}),
-            "problem": unit.msg, "minOffset": found.min_queue_index, "maxOffset": found.max_queue_index,
+            "topic": topic,
+            "brokerName": message_queue.broker_name,
+            "queueId": queue,
+            "queueOffset": offset + number,
+            "phyOffset": unit.physic_offset,
+            "size": unit.physic_size,
+            "tagsCode": unit.tags_code,
+            "extendData": unit.extend_data_json,
+            "bitMap": unit.bit_map,
+            **(
+                {"passesFilter": unit.eval, "subscription": subscription, "filterData": answer.filter_data}
+                if group is not None
+                else {}
+            ),
+            "problem": unit.msg,
+            "minOffset": answer.min_queue_index,
+            "maxOffset": answer.max_queue_index,
         }
-        for number, unit in enumerate(found.queue_data or ())
-    ]  # fmt: skip
+        for number, unit in enumerate(answer.queue_data or ())
+    ]
     columns = {
-        "queueOffset": ">offset", "phyOffset": ">log offset", "size": ">size", "tagsCode": ">tags code",
-        **({"passesFilter": "passes"} if group is not None else {}), "problem": "problem",
-    }  # fmt: skip
-    none = f"queue {queue} of {topic} has {found.min_queue_index} to {found.max_queue_index}"
+        "queueOffset": ">offset",
+        "phyOffset": ">log offset",
+        "size": ">size",
+        "tagsCode": ">tags code",
+        **({"passesFilter": "passes"} if group is not None else {}),
+        "problem": "problem",
+    }
+    none = f"queue {queue} of {topic} has {answer.min_queue_index} to {answer.max_queue_index}"
     session.rows(rows, columns, none=none)

@@ -27,19 +27,22 @@ def monitor(session: Session) -> None:
         gantrymq admin monitor --watch 60 --json
     """
     columns = {
-        "group": "group", "topic": "topic", "undone": ">behind", "undoneSingleQueue": ">most in a queue",
-        "delayMs": ">ms late", "problems": "problems",
-    }  # fmt: skip
+        "group": "group",
+        "topic": "topic",
+        "undone": ">behind",
+        "undoneSingleQueue": ">most in a queue",
+        "delayMs": ">ms late",
+        "problems": "problems",
+    }
     session.rows(_rows(session), columns, none="no group has members")
 
 
 def _rows(session: Session) -> Iterator[dict[str, object]]:
-    from gantrymq.broker.names import RETRY_PREFIX
     from gantrymq.cli.admin.clients import connected
+    from gantrymq.cli.admin.groups import groups_with_retries
     from gantrymq.errors import GantrymqError
 
-    groups = [one.removeprefix(RETRY_PREFIX) for one in session.admin.topics() if one.startswith(RETRY_PREFIX)]
-    for group in groups:
+    for group in groups_with_retries(session):
         try:
             members = connected(session, group)
             table = session.admin.consume_stats(group) if members else {}
@@ -48,9 +51,9 @@ def _rows(session: Session) -> Iterator[dict[str, object]]:
             continue
         if members is None:
             continue
-        problems = _problems(session, group, [one.client_id or "" for one in members.connection_set])
+        problems = _problems(session, group, [connection.client_id or "" for connection in members.connection_set])
         for topic in sorted({queue.topic for queue in table}):
-            queues = {queue: one for queue, one in table.items() if queue.topic == topic}
+            queues = {queue: wrapper for queue, wrapper in table.items() if queue.topic == topic}
             yield {"group": group, "topic": topic, **_undone(session, topic, queues), "problems": problems}
 
 
@@ -59,15 +62,18 @@ def _undone(session: Session, topic: str, queues: dict[MessageQueue, OffsetWrapp
     from gantrymq.errors import GantrymqError
 
     try:
-        newest = {queue: one.last_update_timestamp for queue, one in session.admin.topic_stats(topic).items()}
+        newest = {
+            queue: topic_offset.last_update_timestamp
+            for queue, topic_offset in session.admin.topic_stats(topic).items()
+        }
     except GantrymqError as error:
         session.missing(topic, error)
         newest = {}
-    behind = [max(0, one.broker_offset - one.consumer_offset) for one in queues.values()]
+    behind = [max(0, wrapper.broker_offset - wrapper.consumer_offset) for wrapper in queues.values()]
     late = [
-        newest[queue] - one.last_timestamp
-        for queue, one in queues.items()
-        if one.last_timestamp > 0 and newest.get(queue, 0) > 0
+        newest[queue] - wrapper.last_timestamp
+        for queue, wrapper in queues.items()
+        if wrapper.last_timestamp > 0 and newest.get(queue, 0) > 0
     ]
     return {"undone": sum(behind), "undoneSingleQueue": max(behind), "delayMs": max([0, *late])}
 
@@ -83,5 +89,5 @@ def _problems(session: Session, group: str, clients: list[str]) -> list[str]:
             infos[client] = session.admin.consumer_running_info(group, client)
         except GantrymqError as error:
             session.missing(client, error)
-    found = [f"{client}: {text}" for client, info in infos.items() for text in problems_of(info, now_ms)]
-    return found if has_one_subscription(infos, now_ms) else ["different subscriptions", *found]
+    problems = [f"{client}: {text}" for client, info in infos.items() for text in problems_of(info, now_ms)]
+    return problems if has_one_subscription(infos, now_ms) else ["different subscriptions", *problems]

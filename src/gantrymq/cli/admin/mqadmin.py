@@ -21,6 +21,25 @@ from gantrymq.cli.admin.tools_file import with_account
 from gantrymq.cli.terminal import warn
 from gantrymq.errors import MQClientError
 
+_WHERE = "b/brokerAddr=:--broker c/clusterName=:--cluster"
+_POLICY = "s/subject=:1 r/resources=:*--resource a/actions=:*--action d/decision=:--decision i/sourceIp=:*--source-ip"
+_CONTROLLER = "a controller of RocketMQ, which gantrymq does not have: use RocketMQ's mqadmin"
+_CONTAINER = "a container of brokers, which gantrymq does not have: start each broker as a process of its own"
+_STATIC = "static topics, which map their queues to several brokers: use RocketMQ's mqadmin at RocketMQ's brokers"
+_WHY = {
+    "lmq": "is for light queues (LMQ), which gantrymq does not read: use RocketMQ's mqadmin",
+    "files": "reads files of RocksDB on this machine, which gantrymq does not: ask the broker with -b or -c",
+}
+UNSUPPORTED = {
+    **dict.fromkeys(("addBroker", "removeBroker"), _CONTAINER),
+    **dict.fromkeys(("getSyncStateSet", "getControllerMetaData", "getControllerConfig"), _CONTROLLER),
+    **dict.fromkeys(("updateControllerConfig", "electMaster", "cleanBrokerMetadata"), _CONTROLLER),
+    **dict.fromkeys(("updateStaticTopic", "remappingStaticTopic"), _STATIC),
+    "exportMetadataInRocksDB": "files of RocksDB on this machine: at the broker's, use rocksDBConfigToJson -b instead",
+    "dumpCompactionLog": "files of a compaction topic, which gantrymq does not read: use RocketMQ's mqadmin",
+}
+_MQADMIN_TIME = "%Y-%m-%d#%H:%M:%S:%f"
+
 
 class Subcommand(NamedTuple):
     """A subcommand: the words of ``gantrymq admin``, and where the value of each option goes.
@@ -46,13 +65,11 @@ class Subcommand(NamedTuple):
     one_of: str = ""
 
 
-_WHERE = "b/brokerAddr=:--broker c/clusterName=:--cluster"
-_POLICY = "s/subject=:1 r/resources=:*--resource a/actions=:*--action d/decision=:--decision i/sourceIp=:*--source-ip"
 SUBCOMMANDS: dict[str, Subcommand] = {
     "updateTopic": Subcommand(
         "topic create",
         f"{_WHERE} t/topic=:1 a/attributes=:*--attribute r/readQueueNums=8:--read-queues"
-        " w/writeQueueNums=8:--write-queues p/perm=6:--perm o/order=false:?--order/--no-order"
+        " w/writeQueueNums=8:--write-queues p/perm=6:--perm o/order=:?--order/--no-order"
         " u/unit=false:?--unit/--no-unit s/hasUnitSub=false:?--unit-sub/--no-unit-sub",
         "b c",
     ),
@@ -228,22 +245,6 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "lite dispatch", "p/parentTopic=:1 g/group=:--group c/clientId=:--client b/brokerName=:--broker"
     ),
     "haStatus": Subcommand("ha", f"{_WHERE} i/interval=:--watch"),
-}  # fmt: skip
-
-_CONTROLLER = "a controller of RocketMQ, which gantrymq does not have: use RocketMQ's mqadmin"
-_CONTAINER = "a container of brokers, which gantrymq does not have: start each broker as a process of its own"
-_STATIC = "static topics, which map their queues to several brokers: use RocketMQ's mqadmin at RocketMQ's brokers"
-_WHY = {
-    "lmq": "is for light queues (LMQ), which gantrymq does not read: use RocketMQ's mqadmin",
-    "files": "reads files of RocksDB on this machine, which gantrymq does not: ask the broker with -b or -c",
-}
-UNSUPPORTED = {
-    **dict.fromkeys(("addBroker", "removeBroker"), _CONTAINER),
-    **dict.fromkeys(("getSyncStateSet", "getControllerMetaData", "getControllerConfig"), _CONTROLLER),
-    **dict.fromkeys(("updateControllerConfig", "electMaster", "cleanBrokerMetadata"), _CONTROLLER),
-    **dict.fromkeys(("updateStaticTopic", "remappingStaticTopic"), _STATIC),
-    "exportMetadataInRocksDB": "files of RocksDB on this machine: at the broker's, use rocksDBConfigToJson -b instead",
-    "dumpCompactionLog": "files of a compaction topic, which gantrymq does not read: use RocketMQ's mqadmin",
 }
 
 
@@ -278,7 +279,7 @@ def mqadmin(context: typer.Context) -> None:
 def _print_names() -> None:
     from gantrymq.cli.terminal import print_line
 
-    rows = {name: f"gantrymq admin {one.words}" for name, one in SUBCOMMANDS.items()}
+    rows = {name: f"gantrymq admin {subcommand.words}" for name, subcommand in SUBCOMMANDS.items()}
     rows |= {name: f"needs {needs}" for name, needs in UNSUPPORTED.items()}
     width = max(map(len, rows))
     for name in sorted(rows, key=str.lower):
@@ -293,7 +294,7 @@ def translated(arguments: Sequence[str]) -> list[str]:
     name, rest = arguments[0], list(arguments[1:])
     if name == "help" and rest:
         name, rest = rest[0], ["-h"]
-    known = {one.lower(): one for one in (*SUBCOMMANDS, *UNSUPPORTED)}
+    known = {name.lower(): name for name in (*SUBCOMMANDS, *UNSUPPORTED)}
     require(name.lower() in known, f"mqadmin has no subcommand {name!r}; `gantrymq mqadmin` lists them")
     name = known[name.lower()]
     if name in UNSUPPORTED:
@@ -316,13 +317,17 @@ def _print_letters(name: str, row: Subcommand, options: Sequence[_Option]) -> No
 
     print_line(f"mqadmin {name}: gantrymq admin {row.words}")
     meanings = {
-        ".": "(no effect: it is shown anyway)", "~": "(no effect)", "kinds": "--kind", "method": "get, put or delete",
-        "resend": "message resend", **{f"!{why}": f"(refused: it {text})" for why, text in _WHY.items()},
-    }  # fmt: skip
-    for one in options:
-        target = one.target.lstrip("*?@")
+        ".": "(no effect: it is shown anyway)",
+        "~": "(no effect)",
+        "kinds": "--kind",
+        "method": "get, put or delete",
+        "resend": "message resend",
+        **{f"!{why}": f"(refused: it {text})" for why, text in _WHY.items()},
+    }
+    for option in options:
+        target = option.target.lstrip("*?@")
         meaning = meanings.get(target, f"argument {target}" if target.isdigit() else target)
-        print_line(f"  -{one.letter}, --{one.name}{'' if one.default is None else ' VALUE'}: {meaning}")
+        print_line(f"  -{option.letter}, --{option.name}{'' if option.default is None else ' VALUE'}: {meaning}")
 
 
 class _Option(NamedTuple):
@@ -338,15 +343,15 @@ def _options(row: Subcommand) -> list[_Option]:
     options = []
     for spec in row.options.split():
         names, _, target = spec.partition(":")
-        found = re.fullmatch(r"(\w*)/(\w+)(?:(=)(.*))?", names)
-        assert found, spec
-        options.append(_Option(found[1] or found[2], found[2], found[4] if found[3] else None, target))
+        match = re.fullmatch(r"(\w*)/(\w+)(?:(=)(.*))?", names)
+        assert match, spec
+        options.append(_Option(match[1] or match[2], match[2], match[4] if match[3] else None, target))
     return options
 
 
 def _parsed(name: str, options: Sequence[_Option], words: list[str]) -> tuple[dict[str, str], list[str]]:
     """The values by letter, and the words that are options of ``gantrymq admin``."""
-    by_word = {f"-{one.letter}": one for one in options} | {f"--{one.name}": one for one in options}
+    by_word = {f"-{option.letter}": option for option in options} | {f"--{option.name}": option for option in options}
     given: dict[str, str] = {}
     passed: list[str] = []
     rest = list(words)
@@ -379,7 +384,7 @@ def _words(name: str, options: Sequence[_Option], given: Mapping[str, str]) -> l
             continue
         value = given.get(option.letter, option.default or "")
         target, many = option.target.removeprefix("*"), option.target.startswith("*")
-        values = [one.strip() for one in value.split(",")] if many else [value]
+        values = [item.strip() for item in value.split(",")] if many else [value]
         if target.startswith("!"):
             raise MQClientError(f"{name} -{option.letter} {_WHY[target[1:]]}")
         if target in (".", "~"):
@@ -396,13 +401,19 @@ def _words(name: str, options: Sequence[_Option], given: Mapping[str, str]) -> l
         elif option.default is None:
             words.append(target)
         else:
-            words += [f"{target}={one}" for one in values]
+            words += [f"{target}={value}" for value in values]
     # After "--" a value that begins with "-" is an argument too.
-    places = [one for place in sorted(arguments) for one in arguments[place]]
-    return [*words, *([] if not places else places if not any(one[:1] == "-" for one in places) else ["--", *places])]
-
-
-_MQADMIN_TIME = "%Y-%m-%d#%H:%M:%S:%f"
+    values_in_order = [argument for position in sorted(arguments) for argument in arguments[position]]
+    return [
+        *words,
+        *(
+            []
+            if not values_in_order
+            else values_in_order
+            if not any(word[:1] == "-" for word in values_in_order)
+            else ["--", *values_in_order]
+        ),
+    ]
 
 
 def _time(text: str) -> str:
@@ -445,9 +456,9 @@ def _setting(name: str) -> Callable[[Mapping[str, str]], list[str]]:
 
 def _reset(given: Mapping[str, str]) -> list[str]:
     """An offset of one queue takes precedence over the time."""
-    options = [one for one in _options(SUBCOMMANDS["resetOffsetByTime"]) if one.letter != "o"]
+    options = [option for option in _options(SUBCOMMANDS["resetOffsetByTime"]) if option.letter != "o"]
     if "o" in given and {"b", "q"} <= given.keys():
-        options = [one for one in options if one.letter != "s"]
+        options = [option for option in options if option.letter != "s"]
         return ["group", "reset", *_words("resetOffsetByTime", options, given), f"--to={given['o']}"]
     moment = _time(given.get("s", ""))
     if moment == "-1":
@@ -469,10 +480,10 @@ def _order_configuration(given: Mapping[str, str]) -> list[str]:
 def _kinds_of_tables(given: Mapping[str, str]) -> list[str]:
     """mqadmin separates the tables by semicolons."""
     row = SUBCOMMANDS["rocksDBConfigToJson"]
-    options = [one for one in _options(row) if one.target != "kinds"]
+    options = [option for option in _options(row) if option.target != "kinds"]
     names = {name.lower(): name for name in ("topics", "subscriptionGroups", "consumerOffsets")}
-    kinds = [one.strip() for one in given.get("t", "").split(";") if one.strip()]
-    chosen = [f"--kind={names.get(one.lower(), one)}" for one in kinds]
+    kinds = [item.strip() for item in given.get("t", "").split(";") if item.strip()]
+    chosen = [f"--kind={names.get(kind.lower(), kind)}" for kind in kinds]
     return [*row.words.split(" "), *_words("rocksDBConfigToJson", options, given), *chosen]
 
 

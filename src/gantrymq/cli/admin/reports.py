@@ -44,8 +44,8 @@ def report_configs(session: Session, folder: Folder = None, broker: Broker = Non
         gantrymq admin report configs export -c DefaultCluster
     """
     brokers = session.brokers(broker, cluster)
-    masters = [one for one in brokers if one.broker_id == 0]
-    answers = session.each(masters, lambda one: session.admin.broker_config(one.address))
+    masters = [broker for broker in brokers if broker.broker_id == 0]
+    answers = session.each(masters, lambda target: session.admin.broker_config(target.address))
     configs = {
         settings.get("brokerName", target.name): {key: settings[key] for key in _CONFIG_KEYS if key in settings}
         for target, settings in answers
@@ -66,17 +66,17 @@ def report_metrics(session: Session, folder: Folder = None, broker: Broker = Non
 
         gantrymq admin report metrics export -c DefaultCluster
     """
-    answers = session.each(session.masters(broker, cluster), lambda one: _evaluated(session, one))
-    found = {target.name: one for target, one in answers}
+    answers = session.each(session.masters(broker, cluster), lambda target: _evaluated(session, target))
+    reports = {target.name: report for target, report in answers}
     totals: dict[str, dict[str, float]] = {"totalTps": {}, "totalOneDayNum": {}}
-    for one in found.values():
-        quota = one["runtimeQuota"]
+    for report in reports.values():
+        quota = report["runtimeQuota"]
         for name, value in quota["tps"].items():
             total = f"total{name[0].upper()}{name[1:]}"
             totals["totalTps"][total] = totals["totalTps"].get(total, 0.0) + value
         for name, value in quota["oneDayNum"].items():
             totals["totalOneDayNum"][name] = totals["totalOneDayNum"].get(name, 0) + value
-    _write(session, folder, "metrics.json", {"totalData": totals, "evaluateReport": found})
+    _write(session, folder, "metrics.json", {"totalData": totals, "evaluateReport": reports})
 
 
 def _evaluated(session: Session, target: Target) -> dict[str, Any]:
@@ -126,9 +126,9 @@ def _counter(admin: AdminClient, target: Target, topic: str) -> BrokerStatsData 
         return None  # nothing has been counted
 
 
-def _day(found: BrokerStatsData | None) -> int:
+def _day(stats: BrokerStatsData | None) -> int:
     """The sum of a day; of an hour or a minute while the broker is younger (StatsAllSubCommand.compute24HourSum)."""
-    sums = [one.sum for one in (found.stats_day, found.stats_hour, found.stats_minute) if one] if found else []
+    sums = [item.sum for item in (stats.stats_day, stats.stats_hour, stats.stats_minute) if item] if stats else []
     return next(filter(None, sums), 0)
 
 
@@ -156,7 +156,7 @@ def _clients(session: Session, groups: list[str]) -> Iterator[str]:
             members = session.admin.consumer_connection(group).connection_set
         except GantrymqError:
             continue  # it has no member
-        yield from (f"{one.language}%{version_name(one.version)}" for one in members)
+        yield from (f"{member.language}%{version_name(member.version)}" for member in members)
 
 
 @admin_command
@@ -184,9 +184,9 @@ def report_metadata(
     table |= {"subscriptionGroupTable": {}} if both or groups else {}
     answers = session.each(
         session.masters(broker, cluster),
-        lambda one: (
-            admin.topic_configs(one.address) if both or topics else {},
-            admin.subscription_groups(one.address) if both or groups else {},
+        lambda target: (
+            admin.topic_configs(target.address) if both or topics else {},
+            admin.subscription_groups(target.address) if both or groups else {},
         ),
     )
     for target, (its_topics, its_groups) in answers:
@@ -213,7 +213,7 @@ def _add(table: dict[str, Any], name: str, config: Body, *counts: str) -> None:
 def _given(value: Any) -> Any:
     """A JSON value without fields that are null, which fastjson leaves out."""
     if isinstance(value, dict):
-        return {name: _given(one) for name, one in value.items() if one is not None}
+        return {name: _given(item) for name, item in value.items() if item is not None}
     return value
 
 

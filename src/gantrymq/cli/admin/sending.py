@@ -39,20 +39,28 @@ def send(
     from gantrymq.model.message import Message
 
     require(queue is None or broker is not None, "--queue needs --broker")
-    names = None if broker is None else {one.name for one in session.brokers(broker)}
+    names = None if broker is None else {named_broker.name for named_broker in session.brokers(broker)}
 
     def chosen(queues: Sequence[MessageQueue]) -> MessageQueue:
-        found = [one for one in queues if (names is None or one.broker_name in names) and queue in (None, one.queue_id)]
-        require(found, f"{topic} has no such queue to write to")
-        return found[0]
+        matching = [
+            message_queue
+            for message_queue in queues
+            if (names is None or message_queue.broker_name in names) and queue in (None, message_queue.queue_id)
+        ]
+        require(matching, f"{topic} has no such queue to write to")
+        return matching[0]
 
     with Producer(session.producer_config()) as producer:
         result = producer.send(Message(topic, body.encode(), tags=tag, keys=key or ()), chosen if names else None)
     row = {
-        "topic": topic, "brokerName": result.queue.broker_name, "queueId": result.queue.queue_id,
-        "queueOffset": result.queue_offset, "status": result.status.name, "msgId": result.msg_id,
+        "topic": topic,
+        "brokerName": result.queue.broker_name,
+        "queueId": result.queue.queue_id,
+        "queueOffset": result.queue_offset,
+        "status": result.status.name,
+        "msgId": result.msg_id,
         "offsetMsgId": result.offset_msg_id,
-    }  # fmt: skip
+    }
     columns = {"brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset", "status": "status", "msgId": "id"}
     session.rows([row], columns)
 
@@ -71,23 +79,36 @@ def resend(
 
         gantrymq admin message resend orders 7F00000100002A9F0000000000000000
     """
+    from gantrymq.broker.names import DLQ_PREFIX
     from gantrymq.client.admin.dead_letters import copy_to_send
     from gantrymq.client.producer.producer import Producer
 
-    copies = {one: copy_to_send(session.admin.view_message(topic, one), topic) for one in msg_ids}
+    group = topic.removeprefix(DLQ_PREFIX)
+    require(group == topic, f"{topic} has dead letters: `gantrymq admin dlq resend {group} --id ID` sends them again")
+    copies = {msg_id: copy_to_send(session.admin.view_message(topic, msg_id), topic) for msg_id in msg_ids}
     rows = []
     with Producer(session.producer_config()) as producer:
         for msg_id, message in copies.items():
             result = producer.send(message)
             rows.append(
-                {"msgId": msg_id, "topic": topic, "brokerName": result.queue.broker_name,
-                 "queueId": result.queue.queue_id, "queueOffset": result.queue_offset, "status": result.status.name,
-                 "newMsgId": result.msg_id}
-            )  # fmt: skip
+                {
+                    "msgId": msg_id,
+                    "topic": topic,
+                    "brokerName": result.queue.broker_name,
+                    "queueId": result.queue.queue_id,
+                    "queueOffset": result.queue_offset,
+                    "status": result.status.name,
+                    "newMsgId": result.msg_id,
+                }
+            )
     columns = {
-        "msgId": "message", "brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset", "status": "status",
+        "msgId": "message",
+        "brokerName": "broker",
+        "queueId": ">queue",
+        "queueOffset": ">offset",
+        "status": "status",
         "newMsgId": "sent as",
-    }  # fmt: skip
+    }
     session.rows(rows, columns)
 
 
@@ -109,13 +130,13 @@ def deliver(
     """
     from msgspec import to_builtins
 
-    found = session.admin.view_message(topic, msg_id)
+    message = session.admin.view_message(topic, msg_id)
     if client is None:
         members = session.admin.consumer_connection(group).connection_set
-        client = min(one.client_id or "" for one in members)
-    address = str(found.store_host)
-    result = session.admin.consume_message_directly(group, client, topic, found.offset_msg_id, address)
-    fields = {"group": group, "clientId": client, "msgId": found.msg_id, **to_builtins(result)}
+        client = min(member.client_id or "" for member in members)
+    [target] = session.masters(message.broker_name)[:1]
+    result = session.admin.consume_message_directly(group, client, topic, message.offset_msg_id, target.address)
+    fields = {"group": group, "clientId": client, "msgId": message.msg_id, **to_builtins(result)}
     session.pairs(f"{msg_id} at {client}", fields, shown=to_builtins(result))
 
 
@@ -145,13 +166,17 @@ def probe(
             rows = [_timed(session, producer, topic, amount, size)]
         else:
             answers = session.each(
-                session.masters(broker, cluster), lambda one: _timed(session, producer, one.name, amount, size)
+                session.masters(broker, cluster), lambda target: _timed(session, producer, target.name, amount, size)
             )
-            rows = [{**target.fields(), **found} for target, found in answers]
+            rows = [{**target.fields(), **answer} for target, answer in answers]
     columns = {
-        "topic": "topic", "amount": ">messages", "failed": ">failed", "meanMs": ">mean ms", "medianMs": ">median ms",
+        "topic": "topic",
+        "amount": ">messages",
+        "failed": ">failed",
+        "meanMs": ">mean ms",
+        "medianMs": ">median ms",
         "maxMs": ">max ms",
-    }  # fmt: skip
+    }
     session.rows(rows, columns)
 
 
@@ -173,15 +198,25 @@ def _timed(session: Session, producer: Producer, topic: str, amount: int, size: 
             failure = str(error)
         took.append((clock.monotonic_s() - begin) * 1000)
         sends.append(
-            {"brokerName": result.queue.broker_name if result else None,
-             "queueId": result.queue.queue_id if result else None,
-             "status": result.status.name if result else None, "error": failure, "ms": took[-1]}
-        )  # fmt: skip
-    failed = sum(one["error"] is not None for one in sends)
+            {
+                "brokerName": result.queue.broker_name if result else None,
+                "queueId": result.queue.queue_id if result else None,
+                "status": result.status.name if result else None,
+                "error": failure,
+                "ms": took[-1],
+            }
+        )
+    failed = sum(send["error"] is not None for send in sends)
     if failed:
         session.finding(f"{failed} of {amount} messages to {topic} were not acknowledged")
     ordered = sorted(took)
     return {
-        "topic": topic, "amount": amount, "failed": failed, "bodyLength": size, "meanMs": sum(ordered) / amount,
-        "medianMs": ordered[amount // 2], "maxMs": ordered[-1], "sends": sends,
-    }  # fmt: skip
+        "topic": topic,
+        "amount": amount,
+        "failed": failed,
+        "bodyLength": size,
+        "meanMs": sum(ordered) / amount,
+        "medianMs": ordered[amount // 2],
+        "maxMs": ordered[-1],
+        "sends": sends,
+    }

@@ -37,10 +37,19 @@ def cluster(session: Session, cluster: Cluster = None) -> None:
     """
     rows = [{**target.fields(), **_state(session, target)} for target in session.brokers(cluster=cluster)]
     columns = {
-        "cluster": "cluster", "brokerName": "broker", "brokerId": ">id", "address": "address", "version": "version",
-        "inTps": ">in/s", "outTps": ">out/s", "inTotalToday": ">in today", "outTotalToday": ">out today",
-        "hours": ">hours", "diskUsedRatio": ">disk", "active": "active",
-    }  # fmt: skip
+        "cluster": "cluster",
+        "brokerName": "broker",
+        "brokerId": ">id",
+        "address": "address",
+        "version": "version",
+        "inTps": ">in/s",
+        "outTps": ">out/s",
+        "inTotalToday": ">in today",
+        "outTotalToday": ">out today",
+        "hours": ">hours",
+        "diskUsedRatio": ">disk",
+        "active": "active",
+    }
     session.rows(rows, columns, none="no broker is registered")
 
 
@@ -115,7 +124,9 @@ def broker_status(session: Session, broker: Broker = None, cluster: Cluster = No
         gantrymq admin broker status -b broker-a
         gantrymq admin broker status -c DefaultCluster --json
     """
-    answers = session.each(session.brokers(broker, cluster), lambda one: session.admin.broker_runtime_info(one.address))
+    answers = session.each(
+        session.brokers(broker, cluster), lambda target: session.admin.broker_runtime_info(target.address)
+    )
     for target, status in answers:
         session.pairs(f"{target.name} {target.address}", {**target.fields(), "status": status}, shown=status)
 
@@ -129,7 +140,7 @@ def config_get(session: Session, keys: Keys = None, broker: Broker = None, clust
         gantrymq admin broker config get -b broker-a
         gantrymq admin broker config get fileReservedTime flushDiskType --json
     """
-    answers = session.each(session.brokers(broker, cluster), lambda one: session.admin.broker_config(one.address))
+    answers = session.each(session.brokers(broker, cluster), lambda target: session.admin.broker_config(target.address))
     for target, settings in answers:
         chosen = {key: settings[key] for key in keys or sorted(settings) if key in settings}
         session.pairs(f"{target.name} {target.address}", {**target.fields(), "config": chosen}, shown=chosen)
@@ -170,14 +181,14 @@ def config_set(session: Session, assignments: Assignments, broker: Broker = None
 
 def assigned(assignments: list[str]) -> dict[str, str]:
     """The settings of KEY=VALUE words. Raises a usage error."""
-    pairs = [one.partition("=") for one in assignments]
+    pairs = [assignment.partition("=") for assignment in assignments]
     for key, separator, _ in pairs:
         require(separator and key, f"{key!r} is not KEY=VALUE")
     return {key: value for key, _, value in pairs}
 
 
-def _is_same(one: str, other: str) -> bool:
-    return one.strip().lower() == other.strip().lower()
+def _is_same(first: str, other: str) -> bool:
+    return first.strip().lower() == other.strip().lower()
 
 
 @admin_command
@@ -255,17 +266,23 @@ def consume_stats(
         gantrymq admin broker consume-stats --behind 1000 --json
     """
     chosen = session.masters(broker, cluster)
-    answers = session.each(chosen, lambda one: session.admin.broker_consume_stats(one.address, is_order=is_order))
+    answers = session.each(chosen, lambda target: session.admin.broker_consume_stats(target.address, is_order=is_order))
     rows = [
-        {"brokerName": target.name, **row, "diffTotal": found.total_diff}
-        for target, found in answers
-        for row in _progress(found)
+        {"brokerName": target.name, **row, "diffTotal": stats_list.total_diff}
+        for target, stats_list in answers
+        for row in _progress(stats_list)
         if int(str(row["diff"])) >= behind
     ]
     columns = {
-        "group": "group", "topic": "topic", "brokerName": "broker", "queueId": ">queue", "brokerOffset": ">end",
-        "consumerOffset": ">committed", "diff": ">behind", "lastTimestamp": "consumed up to",
-    }  # fmt: skip
+        "group": "group",
+        "topic": "topic",
+        "brokerName": "broker",
+        "queueId": ">queue",
+        "brokerOffset": ">end",
+        "consumerOffset": ">committed",
+        "diff": ">behind",
+        "lastTimestamp": "consumed up to",
+    }
     session.rows(rows, columns, none="no group has consumed, or none is so far behind")
     if not session.is_json:
         from gantrymq.cli.terminal import print_line
@@ -274,21 +291,21 @@ def consume_stats(
             print_line(f"all groups of {name} are {total:,} behind")
 
 
-def _progress(found: ConsumeStatsList) -> Iterator[dict[str, object]]:
+def _progress(stats_list: ConsumeStatsList) -> Iterator[dict[str, object]]:
     """A row for each queue of each group in a broker's table."""
     from gantrymq.remoting.body import by_queue
 
-    for groups in found.consume_stats_list:
+    for groups in stats_list.consume_stats_list:
         for group, tables in groups.items():
-            for queue, one in (pair for stats in tables for pair in by_queue(stats.offset_table).items()):
+            for queue, wrapper in (pair for stats in tables for pair in by_queue(stats.offset_table).items()):
                 yield {
                     "group": group,
                     "topic": queue.topic,
                     "queueId": queue.queue_id,
-                    "brokerOffset": one.broker_offset,
-                    "consumerOffset": one.consumer_offset,
-                    "diff": one.broker_offset - one.consumer_offset,
-                    "lastTimestamp": one.last_timestamp,
+                    "brokerOffset": wrapper.broker_offset,
+                    "consumerOffset": wrapper.consumer_offset,
+                    "diff": wrapper.broker_offset - wrapper.consumer_offset,
+                    "lastTimestamp": wrapper.last_timestamp,
                 }
 
 
@@ -303,29 +320,47 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
     """
     rows: list[dict[str, object]] = []
     chosen = session.brokers(broker, cluster)
-    for target, info in session.each(chosen, lambda one: session.admin.ha_status(one.address)):
+    for target, info in session.each(chosen, lambda target: session.admin.ha_status(target.address)):
         base = {
-            **target.fields(), "master": info.master, "maxOffset": info.master_commit_log_max_offset,
+            **target.fields(),
+            "master": info.master,
+            "maxOffset": info.master_commit_log_max_offset,
             "slaves": len(info.ha_connection_info),
-        }  # fmt: skip
+        }
         slaves = [
-            {"slave": one.addr, "slaveOffset": one.slave_ack_offset, "diff": one.diff, "inSync": one.in_sync,
-             "bytesPerSecond": one.transferred_byte_in_second, "transferFromWhere": one.transfer_from_where}
-            for one in info.ha_connection_info
-        ]  # fmt: skip
+            {
+                "slave": slave.addr,
+                "slaveOffset": slave.slave_ack_offset,
+                "diff": slave.diff,
+                "inSync": slave.in_sync,
+                "bytesPerSecond": slave.transferred_byte_in_second,
+                "transferFromWhere": slave.transfer_from_where,
+            }
+            for slave in info.ha_connection_info
+        ]
         own = info.ha_client_runtime_info
         if not info.master:
             base |= {
-                "masterAddress": own.master_addr, "maxOffset": own.max_offset, "activated": own.activated,
-                "bytesPerSecond": own.transferred_byte_in_second, "lastReadTimestamp": own.last_read_timestamp,
-                "lastWriteTimestamp": own.last_write_timestamp, "masterFlushOffset": own.master_flush_offset,
-            }  # fmt: skip
+                "masterAddress": own.master_addr,
+                "maxOffset": own.max_offset,
+                "activated": own.activated,
+                "bytesPerSecond": own.transferred_byte_in_second,
+                "lastReadTimestamp": own.last_read_timestamp,
+                "lastWriteTimestamp": own.last_write_timestamp,
+                "masterFlushOffset": own.master_flush_offset,
+            }
         rows += [{**base, "inSyncSlaves": info.in_sync_slave_nums, **slave} for slave in slaves or [{"slave": None}]]
     columns = {
-        "brokerName": "broker", "brokerId": ">id", "address": "address", "maxOffset": ">end of log",
-        "slave": "slave", "slaveOffset": ">acknowledged", "diff": ">behind", "inSync": "in sync",
+        "brokerName": "broker",
+        "brokerId": ">id",
+        "address": "address",
+        "maxOffset": ">end of log",
+        "slave": "slave",
+        "slaveOffset": ">acknowledged",
+        "diff": ">behind",
+        "inSync": "in sync",
         "bytesPerSecond": ">bytes/s",
-    }  # fmt: skip
+    }
     session.rows(rows, columns)
 
 
@@ -355,8 +390,8 @@ def kv_list(session: Session, space: Namespace) -> None:
 
         gantrymq admin kv list ORDER_TOPIC_CONFIG
     """
-    found = sorted(session.admin.kv_configs(space).items())
-    rows = [{"namespace": space, "key": key, "value": value} for key, value in found]
+    pairs = sorted(session.admin.kv_configs(space).items())
+    rows = [{"namespace": space, "key": key, "value": value} for key, value in pairs]
     session.rows(rows, _KV_COLUMNS, none=f"there is no key in {space}")
 
 

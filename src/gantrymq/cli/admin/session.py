@@ -18,8 +18,8 @@ import typer
 
 from gantrymq.cli.advice import advice, advised
 from gantrymq.cli.client_keys import ClientKeys, read_client_keys
-from gantrymq.cli.connection import Connection, client_warnings, connection_parameters
-from gantrymq.cli.options import AsJson
+from gantrymq.cli.connection import ClusterConnection, client_warnings, connection_parameters
+from gantrymq.cli.options import AsJson, require_range
 from gantrymq.cli.terminal import DONE, FINDINGS, print_error, print_pairs, print_table, warn
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.model.texts import time_text
@@ -83,7 +83,7 @@ class Session:
         from gantrymq.client.producer.settings import ProducerConfig
         from gantrymq.client.settings import ClientConfig
 
-        values: dict[str, Any] = {one.name: getattr(self.config, one.name) for one in fields(ClientConfig)}
+        values: dict[str, Any] = {field.name: getattr(self.config, field.name) for field in fields(ClientConfig)}
         return ProducerConfig(**values)
 
     def close(self) -> None:
@@ -150,19 +150,19 @@ class Session:
             if cluster not in info.cluster_addr_table:
                 known = ", ".join(sorted(info.cluster_addr_table)) or "none"
                 raise MQClientError(f"there is no cluster {cluster}; known: {known}")
-            return [one for one in targets if one.cluster == cluster]
+            return [target for target in targets if target.cluster == cluster]
         if broker is None:
             return targets
-        found = [one for one in targets if broker in (one.name, one.address)]
-        if found or ":" in broker:
-            return found or [Target("", broker, 0, broker)]
-        known = ", ".join(sorted({one.name for one in targets})) or "none"
+        matching = [target for target in targets if broker in (target.name, target.address)] or _at(targets, broker)
+        if matching or ":" in broker:
+            return matching or [Target("", broker, 0, broker)]
+        known = ", ".join(sorted({target.name for target in targets})) or "none"
         raise MQClientError(f"there is no broker {broker}; known: {known}")
 
     def masters(self, broker: str | None = None, cluster: str | None = None) -> list[Target]:
         """The brokers of :meth:`brokers` that accept changes. Raises MQClientError if there is none."""
         chosen = self.brokers(broker, cluster)
-        masters = [one for one in chosen if one.broker_id == 0 or one.address == broker]
+        masters = [target for target in chosen if target.broker_id == 0 or target.address == broker]
         if not masters:
             raise MQClientError("no broker is registered that is a master; `gantrymq admin cluster` shows the brokers")
         return masters
@@ -197,6 +197,14 @@ class Session:
         else:
             chosen = fields if shown is None else shown
             print_pairs(title, [(name, cell(name, value)) for name, value in chosen.items()])
+
+
+def _at(targets: Iterable[Target], address: str) -> list[Target]:
+    """The brokers that are registered under another text of ``host:port``, such as a host name."""
+    from gantrymq.client.connection.resolving import hosts_of
+
+    wanted = hosts_of(address) if ":" in address else frozenset()
+    return [target for target in targets if wanted & hosts_of(target.address)]
 
 
 def cell(field: str, value: object) -> str:
@@ -234,15 +242,16 @@ def _with_options(command: Callable[..., None], added: Mapping[str, Any]) -> Cal
     extra = {name: inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in added.items()}
     extra["client_keys"] = inspect.Parameter("client_keys", keyword, default=None, annotation=ClientKeys)
     extra["json"] = inspect.Parameter("json", keyword, default=False, annotation=AsJson)
-    parameters = [one.replace(kind=keyword) for one in (*own, *extra.values(), *shared.values())]
+    parameters = [parameter.replace(kind=keyword) for parameter in (*own, *extra.values(), *shared.values())]
 
     @wraps(command)
     def run(**given: Any) -> None:
         options = {name: given.pop(name) for name in shared}
         profile = options.pop("profile")
-        config = _client_config(Connection.read(options, profile), given.pop("client_keys"))
+        config = _client_config(ClusterConnection.read(options, profile), given.pop("client_keys"))
         interval_s: float | None = given.pop("watch", None)
         session = Session(config, is_json=given.pop("json"))
+        require_range(given.get("begin"), given.get("end"))
         try:
             with client_warnings():
                 if interval_s is None:
@@ -256,11 +265,11 @@ def _with_options(command: Callable[..., None], added: Mapping[str, Any]) -> Cal
             raise typer.Exit(session.code)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _client_config(connection: Connection, client_keys: list[str] | None) -> ClientConfig:
+def _client_config(connection: ClusterConnection, client_keys: list[str] | None) -> ClientConfig:
     from gantrymq.client.settings import ClientConfig
 
     settings: dict[str, Any] = {**connection.settings, **read_client_keys(ClientConfig, client_keys)}

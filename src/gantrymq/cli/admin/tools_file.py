@@ -42,11 +42,11 @@ def _account(path: Path) -> dict[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(str(path), str(error), f"a file that can be read ({_HOME})") from None
-    found = {}
+    values = {}
     for line in text.splitlines():
         if match := _LINE.fullmatch(line.rstrip()):
-            found[match[1]] = next((one for one in match.groups()[1:] if one is not None), "")
-    given = {key: value for key, value in found.items() if value}
+            values[match[1]] = next((group for group in match.groups()[1:] if group is not None), "")
+    given = {key: value for key, value in values.items() if value}
     if len(given) == 1:
         raise ConfigError(str(path), ", ".join(given), "accessKey and secretKey, or neither")
     return given

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.admin.session import Broker, Cluster, Session, Target, admin_command, require, watched
+from gantrymq.cli.terminal import warn
 
 if TYPE_CHECKING:
     from gantrymq.remoting.bodies.topic import TopicConfig
@@ -59,7 +60,7 @@ def kind_of(topic: str) -> str:
 def _details(session: Session, topics: list[str]) -> Iterator[dict[str, object]]:
     from gantrymq.errors import GantrymqError
 
-    clusters = {one.name: one.cluster for one in session.brokers()}
+    clusters = {broker.name: broker.cluster for broker in session.brokers()}
     for topic in topics:
         if kind_of(topic) in ("retry", "dlq"):
             continue
@@ -105,7 +106,9 @@ def topic_create(
 ) -> None:
     """Create a topic, or change what is given of one that exists.
 
-    Without a broker or cluster it is created at all masters. The result is read
+    Without a broker or cluster it is created at all masters. --order also enters
+    it into ORDER_TOPIC_CONFIG of the name servers, --no-order removes it from
+    there, and a new number of queues to write is entered, too. The result is read
     back; if it differs, another operator has changed the topic at the same time,
     and the exit code is 1.
 
@@ -127,27 +130,53 @@ def topic_create(
         "order": is_order,
     }
     given = {name: value for name, value in changes.items() if value is not None}
-    attributes = dict(attribute_change(one) for one in attribute or ())
+    attributes = dict(attribute_change(text) for text in attribute or ())
     targets = session.masters(broker, cluster)
     flags = {_UNIT: is_unit, _UNIT_SUBSCRIPTION: has_unit_subscription}
     bits = {bit: is_on for bit, is_on in flags.items() if is_on is not None}
+    if is_order is False:
+        _remove_order(session, topic, {target.name for target in targets} if broker or cluster else None)
     change_topic(session, topic, given, targets, attributes=attributes, creates=True, sys_flags=bits)
+    ordered = session.admin.order_config(topic)
     if is_order:
-        _set_order(session, topic, targets)
+        session.admin.put_order_config(topic, ordered | _queues_at(session, topic, targets))
+    elif ordered:
+        session.admin.follow_queues(topic, _queues_at(session, topic, targets))
+        for name in sorted({target.name for target in targets} - ordered.keys()):
+            warn(
+                f"ORDER_TOPIC_CONFIG orders {topic} without {name}, so producers do not send there; --order adds it, "
+                f"`gantrymq admin topic create {topic} --no-order` removes the order"
+            )
 
 
-def _set_order(session: Session, topic: str, targets: list[Target]) -> None:
-    """Add the brokers to the topic's order configuration at the name servers, as mqadmin does."""
+def _queues_at(session: Session, topic: str, targets: list[Target]) -> dict[str, int]:
+    """The queues to write of a topic, by broker."""
+    configs = {target.name: _config_at(session, topic, target) for target in targets}
+    return {name: config.write_queue_nums for name, config in configs.items() if config is not None}
+
+
+def _remove_order(session: Session, topic: str, chosen: set[str] | None) -> None:
+    """Remove a topic from the order configuration. Otherwise the brokers would mark it as ordered at once again.
+
+    Raises MQClientError if another registered broker than ``chosen`` is in it: a topic is ordered at all brokers, or
+    at none.
+    """
     from gantrymq.client.admin.topics import ORDER_TOPIC_CONFIG
+    from gantrymq.errors import MQClientError
 
-    before = session.admin.kv_config(ORDER_TOPIC_CONFIG, topic) or ""
-    queues = dict(one.split(":", 1) for one in before.split(";") if ":" in one)
-    for target in targets:
-        config = _config_at(session, topic, target)
-        if config is not None:
-            queues[target.name] = str(config.write_queue_nums)
-    text = ";".join(f"{name}:{count}" for name, count in sorted(queues.items()))
-    session.admin.put_kv_config(ORDER_TOPIC_CONFIG, topic, text)
+    ordered = session.admin.order_config(topic)
+    if not ordered:
+        return
+    others = ordered.keys() & {broker.name for broker in session.brokers()} - (
+        ordered.keys() if chosen is None else chosen
+    )
+    if others:
+        raise MQClientError(
+            f"ORDER_TOPIC_CONFIG orders {topic} also at {', '.join(sorted(others))}, and every broker follows it: "
+            f"leave out --broker and --cluster, or run `gantrymq admin kv delete {ORDER_TOPIC_CONFIG} {topic}` before"
+        )
+    session.admin.put_order_config(topic, {})
+    warn(f"{topic} was removed from ORDER_TOPIC_CONFIG of the name servers")
 
 
 def perm_number(text: str) -> int:
@@ -202,6 +231,8 @@ def change_topic(
     rows = []
     for target, (before, wanted) in session.each(targets, change):
         now = _config_at(session, topic, target)
+        if now is not None and "order" not in given:  # a name server may order it: ORDER_TOPIC_CONFIG
+            wanted.order = now.order
         if now is None or replace(now, attributes={}) != replace(wanted, attributes={}):
             session.finding(
                 f"{target.name}: {topic} is not as requested; another operator has changed or deleted it meanwhile"
@@ -223,9 +254,14 @@ def _config_at(session: Session, topic: str, target: Target) -> TopicConfig | No
 
 
 CONFIG_COLUMNS = {
-    "brokerName": "broker", "topic": "topic", "readQueueNums": ">read queues", "writeQueueNums": ">write queues",
-    "permText": "perm", "order": "order", "attributes": "attributes",
-}  # fmt: skip
+    "brokerName": "broker",
+    "topic": "topic",
+    "readQueueNums": ">read queues",
+    "writeQueueNums": ">write queues",
+    "permText": "perm",
+    "order": "order",
+    "attributes": "attributes",
+}
 
 
 def config_fields(target: Target, config: TopicConfig) -> dict[str, object]:
@@ -263,7 +299,7 @@ def topic_perm(
     has_it = {data.broker_name for data in session.admin.topic_route(topic).broker_datas}
     targets = session.masters(broker, cluster)
     if broker is None:
-        targets = [one for one in targets if one.name in has_it]
+        targets = [target for target in targets if target.name in has_it]
         require(targets, f"no master of the cluster has topic {topic}")
     change_topic(session, topic, {"perm": perm_number(perm)}, targets, attributes={}, creates=False)
 
@@ -300,7 +336,7 @@ def topic_route(session: Session, topic: Topic) -> None:
     route = session.admin.topic_route(topic)
     brokers = {data.broker_name: data for data in route.broker_datas}
     rows = []
-    for data in sorted(route.queue_datas, key=lambda one: one.broker_name):
+    for data in sorted(route.queue_datas, key=lambda queue_data: queue_data.broker_name):
         known = brokers.get(data.broker_name)
         rows.append(
             {
@@ -318,9 +354,13 @@ def topic_route(session: Session, topic: Topic) -> None:
             }
         )
     columns = {
-        "cluster": "cluster", "brokerName": "broker", "addresses": "addresses", "readQueueNums": ">read queues",
-        "writeQueueNums": ">write queues", "permText": "perm",
-    }  # fmt: skip
+        "cluster": "cluster",
+        "brokerName": "broker",
+        "addresses": "addresses",
+        "readQueueNums": ">read queues",
+        "writeQueueNums": ">write queues",
+        "permText": "perm",
+    }
     session.rows(rows, columns)
 
 
@@ -333,23 +373,26 @@ def topic_status(session: Session, topic: Topic) -> None:
         gantrymq admin topic status orders
         gantrymq admin topic status orders --watch 1
     """
-    found, tps = session.admin.topic_stats_and_rate(topic)
+    offsets, tps = session.admin.topic_stats_and_rate(topic)
     rows = [
         {
             "topic": topic,
             "brokerName": queue.broker_name,
             "queueId": queue.queue_id,
-            "minOffset": one.min_offset,
-            "maxOffset": one.max_offset,
-            "lastUpdateTimestamp": one.last_update_timestamp,
+            "minOffset": topic_offset.min_offset,
+            "maxOffset": topic_offset.max_offset,
+            "lastUpdateTimestamp": topic_offset.last_update_timestamp,
             "putTps": tps,
         }
-        for queue, one in found.items()
+        for queue, topic_offset in offsets.items()
     ]
     columns = {
-        "brokerName": "broker", "queueId": ">queue", "minOffset": ">min", "maxOffset": ">max",
+        "brokerName": "broker",
+        "queueId": ">queue",
+        "minOffset": ">min",
+        "maxOffset": ">max",
         "lastUpdateTimestamp": "last message",
-    }  # fmt: skip
+    }
     session.rows(rows, columns)
     if not session.is_json:
         from gantrymq.cli.terminal import print_line
@@ -384,7 +427,7 @@ def topic_allocate(
     from gantrymq.client.consumer.allocation import AllocateMessageQueueAveragely
     from gantrymq.client.requests.routes import TopicRoute
 
-    members = sorted({one.strip() for one in clients.split(",") if one.strip()})
+    members = sorted({client.strip() for client in clients.split(",") if client.strip()})
     require(members, "give the names of consumers, separated by commas")
     queues = sorted(TopicRoute.of(topic, session.admin.topic_route(topic)).subscribe)
     strategy = AllocateMessageQueueAveragely()
@@ -413,14 +456,19 @@ def stats(
         gantrymq admin stats -t orders --watch 5
         gantrymq admin stats --active --json
     """
-    topics = [one for one in session.admin.topics() if kind_of(one) not in ("retry", "dlq")]
+    topics = [topic for topic in session.admin.topics() if kind_of(topic) not in ("retry", "dlq")]
     if topic is not None:
         session.admin.topic_route(topic)
         topics = [topic]
     columns = {
-        "topic": "topic", "group": "group", "accumulation": ">behind", "inTps": ">in/s", "outTps": ">out/s",
-        "inMsg24Hour": ">in 24 h", "outMsg24Hour": ">out 24 h",
-    }  # fmt: skip
+        "topic": "topic",
+        "group": "group",
+        "accumulation": ">behind",
+        "inTps": ">in/s",
+        "outTps": ">out/s",
+        "inMsg24Hour": ">in 24 h",
+        "outMsg24Hour": ">out 24 h",
+    }
     session.rows(_traffic(session, topics, active=active), columns, none="no topic has traffic")
 
 
@@ -435,7 +483,7 @@ def _traffic(session: Session, topics: list[str], *, active: bool) -> Iterator[d
         except GantrymqError as error:
             session.missing(topic, error)
             continue
-        brokers = [one for one in masters if one.name in names]
+        brokers = [master for master in masters if master.name in names]
         in_tps, in_day = _counted(session, brokers, "TOPIC_PUT_NUMS", topic)
         for group in (*groups,) or (None,):
             out_tps, out_day = None, None
@@ -446,9 +494,14 @@ def _traffic(session: Session, topics: list[str], *, active: bool) -> Iterator[d
             if active and not in_day and not out_day:
                 continue
             yield {
-                "topic": topic, "group": group, "accumulation": behind, "inTps": in_tps, "outTps": out_tps,
-                "inMsg24Hour": in_day, "outMsg24Hour": out_day,
-            }  # fmt: skip
+                "topic": topic,
+                "group": group,
+                "accumulation": behind,
+                "inTps": in_tps,
+                "outTps": out_tps,
+                "inMsg24Hour": in_day,
+                "outMsg24Hour": out_day,
+            }
 
 
 def _counted(session: Session, brokers: list[Target], name: str, key: str) -> tuple[float, int]:
@@ -458,11 +511,11 @@ def _counted(session: Session, brokers: list[Target], name: str, key: str) -> tu
     tps, day = 0.0, 0
     for target in brokers:
         try:
-            found = session.admin.broker_stats(target.address, name, key)
+            stats = session.admin.broker_stats(target.address, name, key)
         except GantrymqError:
             continue
-        tps += found.stats_minute.tps if found.stats_minute else 0
-        sums = [one.sum if one else 0 for one in (found.stats_day, found.stats_hour, found.stats_minute)]
+        tps += stats.stats_minute.tps if stats.stats_minute else 0
+        sums = [item.sum if item else 0 for item in (stats.stats_day, stats.stats_hour, stats.stats_minute)]
         day += next(filter(None, sums), 0)  # as mqadmin: a young broker has no sum of a day yet
     return tps, day
 
@@ -474,4 +527,4 @@ def _accumulated(session: Session, group: str, topic: str) -> int | None:
         table = session.admin.consume_stats(group, topic)
     except GantrymqError:
         return None
-    return max(0, sum(one.broker_offset - one.consumer_offset for one in table.values()))
+    return max(0, sum(wrapper.broker_offset - wrapper.consumer_offset for wrapper in table.values()))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.cli.admin.messages import in_this_time
 from gantrymq.cli.admin.session import Session, admin_command
 from gantrymq.cli.options import Begin, End, whole_number
 
@@ -25,7 +26,9 @@ def trace(
     ] = None,
     begin: Begin = None,
     end: End = None,
-    most: Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="The maximum number.")] = 64,
+    max_records: Annotated[
+        int, typer.Option("--max", metavar="N", parser=whole_number(1), help="The maximum number.")
+    ] = 64,
 ) -> None:
     """Show the trace of a message: sends, deliveries, decisions of transactions, recalls.
 
@@ -41,18 +44,26 @@ def trace(
     from gantrymq.format.trace import TRACE_TOPIC
 
     name = topic or TRACE_TOPIC
-    found = session.admin.query_message(
-        name, msg_id, max_num=most, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end
+    messages = session.admin.query_message(
+        name, msg_id, max_num=max_records, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end
     )
-    rows = sorted((row for one in found for row in _records(session, one, msg_id)), key=lambda row: row["timestamp"])
+    rows = sorted(
+        (row for message in messages for row in _records(session, message, msg_id)), key=lambda row: row["timestamp"]
+    )
     columns = {
-        "shownTimestamp": "time", "type": "type", "group": "group", "clientHost": "client", "costMs": ">ms",
-        "success": "success", "retryTimes": ">retries",
-    }  # fmt: skip
+        "shownTimestamp": "time",
+        "type": "type",
+        "group": "group",
+        "clientHost": "client",
+        "costMs": ">ms",
+        "success": "success",
+        "retryTimes": ">retries",
+    }
     shown = rows if session.is_json else [{**row, "shownTimestamp": row["timestamp"]} for row in rows]
     session.rows(shown, columns)
     if not rows:
-        session.finding(f"{name} has no record of message {msg_id}; its clients may not record traces")
+        when = in_this_time(begin, end)
+        session.finding(f"{name} has no record{when} of message {msg_id}; its clients may not record traces")
 
 
 def _records(session: Session, message: ReceivedMessage, msg_id: str) -> Iterator[dict[str, int | str | bool]]:

@@ -69,15 +69,17 @@ def _exported(
     from msgspec import to_builtins
 
     def ask(target: Target) -> list[tuple[str, str, Config]]:
-        found: list[tuple[str, str, Config]] = []
+        configs: list[tuple[str, str, Config]] = []
         if "topic" in kinds:
-            found += [("topic", name, one) for name, one in session.admin.topic_configs(target.address).items()]
+            configs += [("topic", name, config) for name, config in session.admin.topic_configs(target.address).items()]
         if "group" in kinds:
-            found += [("group", name, one) for name, one in session.admin.subscription_groups(target.address).items()]
-        return found
+            configs += [
+                ("group", name, config) for name, config in session.admin.subscription_groups(target.address).items()
+            ]
+        return configs
 
-    for target, found in session.each(targets, ask):
-        for kind, name, config in found:
+    for target, configs in session.each(targets, ask):
+        for kind, name, config in configs:
             if everything or not is_own(kind, name, target):
                 yield {"kind": kind, "cluster": target.cluster, "brokerName": target.name, **to_builtins(config)}
 
@@ -91,11 +93,11 @@ def is_own(kind: str, name: str, target: Target) -> bool:
 
 
 class Item(NamedTuple):
-    """One topic or group of a file. ``place`` is its place in the file. ``broker`` is None if the file names no
+    """One topic or group of a file. ``source`` is its place in the file. ``broker`` is None if the file names no
     broker.
     """
 
-    place: str
+    source: str
     broker: str | None
     config: Config
 
@@ -124,11 +126,11 @@ def import_(
     is_given = broker is not None or cluster is not None
     rows = []
     items = list(_items(session, _read(file)))
-    known = dict(session.each(targets, lambda one: _tables(session, one)))
+    known = dict(session.each(targets, lambda target: _tables(session, target)))
     for item in items:
-        chosen = [one for one in known if is_given or one.name == item.broker]
+        chosen = [target for target in known if is_given or target.name == item.broker]
         if not chosen:
-            session.finding(f"{item.place}: no broker {item.broker or 'is named'}; give --broker or --cluster")
+            session.finding(f"{item.source}: no broker {item.broker or 'is named'}; give --broker or --cluster")
         for target in chosen:
             rows.append(_applied(session, item, target, known[target], replace=replace, dry_run=dry_run))
     columns = {"kind": "kind", "name": "name", "brokerName": "broker", "status": "status"}
@@ -154,21 +156,21 @@ def _items(session: Session, raw: bytes) -> Iterator[Item]:
         whole = None
     if isinstance(whole, list) or (isinstance(whole, dict) and "kind" not in whole):
         values = whole if isinstance(whole, list) else _of_metadata(whole)
-        places = [(f"entry {number}", value) for number, value in enumerate(values, 1)]
+        values_by_source = [(f"entry {number}", value) for number, value in enumerate(values, 1)]
     else:
         lines = [(number, line) for number, line in enumerate(raw.splitlines(), 1) if line.strip()]
-        places = [(f"line {number}", _decoded(line)) for number, line in lines]
-    for place, value in places:
-        item = _item(place, value)
+        values_by_source = [(f"line {number}", _decoded(line)) for number, line in lines]
+    for source, value in values_by_source:
+        item = _item(source, value)
         if isinstance(item, str):
-            session.finding(f"{place}: {item}")
+            session.finding(f"{source}: {item}")
         else:
             yield item
 
 
 def _of_metadata(value: Mapping[str, Any]) -> list[object]:
     tables = [value.get(name) for name in ("topicConfigTable", "subscriptionGroupTable")]
-    return [one for table in tables if isinstance(table, dict) for one in table.values()]
+    return [item for table in tables if isinstance(table, dict) for item in table.values()]
 
 
 def _decoded(line: bytes) -> object:
@@ -180,7 +182,7 @@ def _decoded(line: bytes) -> object:
         return None
 
 
-def _item(place: str, value: object) -> Item | str:
+def _item(source: str, value: object) -> Item | str:
     """An item, or the reason why the value is not an item."""
     import msgspec
 
@@ -201,7 +203,7 @@ def _item(place: str, value: object) -> Item | str:
     if reason is not None:
         return reason
     broker = value.get("brokerName")
-    return Item(place, broker if isinstance(broker, str) else None, config)
+    return Item(source, broker if isinstance(broker, str) else None, config)
 
 
 class _Tables(NamedTuple):
@@ -226,7 +228,7 @@ def _applied(
     before: Config | None = (known.topics if is_topic else known.groups).get(name)
     status = "created" if before is None else "same" if _same(before, config) else "changed" if replace else "differs"
     if status == "differs":
-        session.finding(f"{item.place}: {name} has other settings at {target.name}; --replace changes them")
+        session.finding(f"{item.source}: {name} has other settings at {target.name}; --replace changes them")
     if status in ("created", "changed") and not dry_run:
         try:
             _put(session, config, before, target)
@@ -237,13 +239,13 @@ def _applied(
     return {**row, "dryRun": dry_run}
 
 
-def _same(one: Config, other: Config) -> bool:
+def _same(first: Config, other: Config) -> bool:
     """Whether the settings are the same; a broker adds defaults to those of a group."""
     from gantrymq.remoting.bodies.topic import TopicConfig
 
-    if isinstance(one, TopicConfig):
-        return one == other
-    return all(getattr(one, name) == getattr(other, name) for name in one.__struct_fields__ if name != "group_name")
+    if isinstance(first, TopicConfig):
+        return first == other
+    return all(getattr(first, name) == getattr(other, name) for name in first.__struct_fields__ if name != "group_name")
 
 
 def _put(session: Session, config: Config, before: Config | None, target: Target) -> None:

@@ -18,14 +18,14 @@ from gantrymq.model.texts import count_text
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
 
-def consume_all(source: Source, printer: Printer, most: int | None) -> None:
-    """Print messages until the source ends, ``most`` are printed, or a signal arrives.
+def consume_all(source: Source, printer: Printer, max_messages: int | None) -> None:
+    """Print messages until the source ends, ``max_messages`` are printed, or a signal arrives.
 
     Raises Exit unless all went well, BrokenPipeError if the reader of stdout is gone, and the source's errors.
     """
     with StopSignals() as signals:
         with suppress(Interrupted):
-            _consume(source, printer, signals, most)
+            _consume(source, printer, signals, max_messages)
         source.finish()
     if signals.number is not None:
         print_error(f"interrupted after {count_text(printer.printed, 'message')}")
@@ -34,7 +34,7 @@ def consume_all(source: Source, printer: Printer, most: int | None) -> None:
         raise typer.Exit(FINDINGS)
 
 
-def _consume(source: Source, printer: Printer, signals: StopSignals, most: int | None) -> None:
+def _consume(source: Source, printer: Printer, signals: StopSignals, max_messages: int | None) -> None:
     batches, pause_s = source.batches(), _SHORTEST_PAUSE_S
     while True:
         signals.waiting(True)
@@ -49,12 +49,12 @@ def _consume(source: Source, printer: Printer, signals: StopSignals, most: int |
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             continue
         pause_s = _SHORTEST_PAUSE_S
-        chosen = batch if most is None else batch[: most - printer.printed]
+        chosen = batch if max_messages is None else batch[: max_messages - printer.printed]
         for arrived in chosen:
             printer.print(arrived)
         printer.flush()
         source.written(chosen, whole=len(chosen) == len(batch))
-        if printer.printed == most:
+        if printer.printed == max_messages:
             return
 
 

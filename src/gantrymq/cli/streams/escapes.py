@@ -13,14 +13,14 @@ _PLAIN = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 def unescape(text: str) -> bytes:
     """The bytes of a text with its escapes replaced. Raises BadParameter for an unknown escape."""
     parts, at = [], 0
-    for found in _ESCAPE.finditer(text):
-        parts += [_encoded(text[at : found.start()]), _byte(text, found[1])]
-        at = found.end()
+    for match in _ESCAPE.finditer(text):
+        parts += [_encoded(text[at : match.start()]), _byte(text, match[1])]
+        at = match.end()
     return b"".join([*parts, _encoded(text[at:])])
 
 
 def delimiter(text: str | bytes) -> bytes:
-    """A parser of delimiters: at least one byte. A default is bytes."""
+    """Parse the value of a delimiter option, which has at least one byte. The option's default is already bytes."""
     raw = text if isinstance(text, bytes) else unescape(text)
     if not raw:
         raise typer.BadParameter("a delimiter is not empty")

@@ -20,6 +20,7 @@ from gantrymq.model.texts import escape_controls
 SYSTEM_PROPERTIES = frozenset(
     {value for name, value in vars(constants).items() if name.startswith("PROPERTY_")} | {"MIN_OFFSET", "MAX_OFFSET"}
 )
+_TOKEN = re.compile(r"%([\s\S]?)")
 
 
 class Ready(NamedTuple):
@@ -38,8 +39,6 @@ class BodyAs(StrEnum):
 
 
 Piece = Callable[[Ready], bytes]
-
-_TOKEN = re.compile(r"%([\s\S]?)")
 
 
 def _text(read: Callable[[Ready], object]) -> Piece:
@@ -95,13 +94,13 @@ def compile_format(text: str, body_as: BodyAs, *, to_terminal: bool) -> Piece:
     """
     pieces: list[Piece | bytes] = []
     at = 0
-    for found in _TOKEN.finditer(text):
-        pieces.append(unescape(text[at : found.start()]))
-        pieces.append(_piece(text, found[1], body_as, to_terminal=to_terminal))
-        at = found.end()
+    for match in _TOKEN.finditer(text):
+        pieces.append(unescape(text[at : match.start()]))
+        pieces.append(_piece(text, match[1], body_as, to_terminal=to_terminal))
+        at = match.end()
     pieces.append(unescape(text[at:]))
     pieces = [piece for piece in pieces if piece != b""]
-    return lambda ready: b"".join([one if isinstance(one, bytes) else one(ready) for one in pieces])
+    return lambda ready: b"".join([piece if isinstance(piece, bytes) else piece(ready) for piece in pieces])
 
 
 def escape_body(body: bytes) -> bytes:

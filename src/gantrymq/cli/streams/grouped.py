@@ -12,7 +12,8 @@ from datetime import datetime
 
 import typer
 
-from gantrymq.cli.streams.positions import Kind, Position, Span
+from gantrymq.cli.advice import unreadable
+from gantrymq.cli.streams.positions import Position, PositionKind, PositionSpan
 from gantrymq.cli.streams.sources import Arrived, Filter
 from gantrymq.cli.terminal import warn
 from gantrymq.client.consumer.lite_pull import LitePullConsumer
@@ -24,20 +25,20 @@ from gantrymq.model.message_queue import MessageQueue
 _POLL_MS = 500
 _POLL_TO_EXIT_MS = 50
 _WHERE = {
-    Kind.BEGINNING: ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-    Kind.END: ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-    Kind.TIME: ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+    PositionKind.BEGINNING: ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    PositionKind.END: ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    PositionKind.TIME: ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
 }
 _TIMESTAMP = "%Y%m%d%H%M%S"
 
 
-def where_settings(span: Span) -> dict[str, str]:
+def where_settings(span: PositionSpan) -> dict[str, str]:
     """The settings for the first start of a group. Raises BadParameter for any other position."""
-    begin = span.begin or Position(Kind.BEGINNING)
+    begin = span.begin or Position(PositionKind.BEGINNING)
     if begin.kind not in _WHERE or span.until_ms is not None:
         raise typer.BadParameter("with --group -o is beginning, end or @TIME, for queues without a committed offset")
     where = {"consume_from_where": _WHERE[begin.kind].value}
-    if begin.kind is Kind.TIME:  # the setting has whole seconds
+    if begin.kind is PositionKind.TIME:  # the setting has whole seconds
         where["consume_timestamp"] = datetime.fromtimestamp(begin.value // 1000).astimezone().strftime(_TIMESTAMP)
     return where
 
@@ -54,19 +55,26 @@ class GroupSource:
         consumer: LitePullConsumer,
         topics: Sequence[str],
         wanted: Filter,
-        span: Span,
+        span: PositionSpan,
         *,
         queries: PullClient | None,
     ) -> None:
         self.lost, self.waits = False, True
         self._consumer, self._queries = consumer, queries
         self._topics, self._wanted = topics, wanted
-        self._begin = span.begin or Position(Kind.BEGINNING)
+        self._begin = span.begin or Position(PositionKind.BEGINNING)
         self._ends: dict[MessageQueue, tuple[int, int]] = {}  # first offset without a commit, and end
         self._noted: set[MessageQueue] = set()
 
     def batches(self) -> Iterator[list[Arrived]]:
-        """Yield the messages of each poll."""
+        """Yield the messages of each poll. Raises MQClientError, before the group is joined, for an unreadable topic.
+
+        Without an end the reader waits, also for a topic that is not readable yet.
+        """
+        if self._queries is not None:
+            for topic in self._topics:
+                if not self._queries.queues(topic):
+                    raise unreadable(topic)
         for topic in self._topics:
             self._consumer.subscribe(topic, self._wanted.expression, self._wanted.kind)
         self._consumer.start()
@@ -76,7 +84,7 @@ class GroupSource:
             messages = self._consumer.poll(timeout_ms=_POLL_MS if self._queries is None else _POLL_TO_EXIT_MS)
             if not messages and self._is_at_end():
                 return
-            yield [Arrived(one, one.broker_name) for one in messages]
+            yield [Arrived(message, message.broker_name) for message in messages]
 
     def written(self, batch: Sequence[Arrived], *, whole: bool) -> None:
         """Commit in memory. The consumer's own task sends the offsets."""

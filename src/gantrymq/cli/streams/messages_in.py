@@ -17,6 +17,41 @@ from gantrymq.model import message as properties
 from gantrymq.model.java import INT_MAX, LONG_MAX
 from gantrymq.model.message import PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS, Message
 
+# Properties that record the past of a stored message. In a new message they would act again, or be wrong.
+_OF_A_STORED_MESSAGE = frozenset(
+    {
+        properties.PROPERTY_WAIT,
+        properties.PROPERTY_DELAY,
+        properties.PROPERTY_REAL_TOPIC,
+        properties.PROPERTY_REAL_QUEUE_ID,
+        properties.PROPERTY_CRC32,
+        *properties.TIMER_PROPERTIES,
+        properties.PROPERTY_TIMER_OUT_MS,
+        properties.PROPERTY_TIMER_ENQUEUE_MS,
+        properties.PROPERTY_TIMER_DEQUEUE_MS,
+        properties.PROPERTY_TIMER_ROLL_TIMES,
+        properties.PROPERTY_TIMER_DEL_UNIQKEY,
+        properties.PROPERTY_TRANSACTION_PREPARED,
+        properties.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+        properties.PROPERTY_TRANSACTION_CHECK_TIMES,
+        properties.PROPERTY_TRANSACTION_ID,
+        properties.PROPERTY_PRODUCER_GROUP,
+        properties.PROPERTY_POP_CK,
+        properties.PROPERTY_INNER_NUM,
+        properties.PROPERTY_INNER_MULTI_DISPATCH,
+        properties.PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+        properties.PROPERTY_RETRY_TOPIC,
+        properties.PROPERTY_ORIGIN_MESSAGE_ID,
+        properties.PROPERTY_RECONSUME_TIME,
+        properties.PROPERTY_MAX_RECONSUME_TIMES,
+        properties.PROPERTY_PUSH_REPLY_TIME,
+        properties.PROPERTY_INSTANCE_ID,
+        properties.PROPERTY_MSG_REGION,
+        properties.PROPERTY_TRACE_SWITCH,
+        properties.PROPERTY_CLUSTER,
+    }
+)
+
 
 class QueueNumber(NamedTuple):
     """A queue by its number, and by the name of its broker where several have that number."""
@@ -25,7 +60,7 @@ class QueueNumber(NamedTuple):
     broker_name: str | None = None
 
 
-class Given(NamedTuple):
+class InputMessage(NamedTuple):
     """One message of the input. ``line`` counts from 1."""
 
     line: int
@@ -33,7 +68,7 @@ class Given(NamedTuple):
     queue: QueueNumber | None
 
 
-class Unusable(NamedTuple):
+class RejectedLine(NamedTuple):
     """A line that is not a message, and the reason."""
 
     line: int
@@ -66,8 +101,8 @@ def text_reader(template: Template, key_delimiter: bytes | None) -> Reader:
     def read(line: bytes) -> tuple[Message, QueueNumber | None]:
         own = keys
         if key_delimiter is not None:
-            key, found, body = line.partition(key_delimiter)
-            if found:
+            key, delimiter, body = line.partition(key_delimiter)
+            if delimiter:
                 line, own = body, (*keys, *_text("the key", key).split())
         _check_body(line)
         return Message(topic, line, 0, tags, own, dict(template.properties), level), template.queue
@@ -75,17 +110,17 @@ def text_reader(template: Template, key_delimiter: bytes | None) -> Reader:
     return read
 
 
-def read_all(lines: Sequence[bytes], first: int, read: Reader) -> list[Given | Unusable]:
+def read_all(lines: Sequence[bytes], first: int, read: Reader) -> list[InputMessage | RejectedLine]:
     """The messages of ``lines``, the first of which has the number ``first``."""
-    found: list[Given | Unusable] = []
+    items: list[InputMessage | RejectedLine] = []
     for number, line in enumerate(lines, first):
         try:
             if line is TOO_LONG:
                 raise ValueError("it is too long for any message")
-            found.append(Given(number, *read(line)))
+            items.append(InputMessage(number, *read(line)))
         except ValueError as error:
-            found.append(Unusable(number, str(error)))
-    return found
+            items.append(RejectedLine(number, str(error)))
+    return items
 
 
 def _check_body(body: bytes) -> None:
@@ -144,40 +179,6 @@ class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 _decoder = msgspec.json.Decoder(_Line)
-# Properties that record the past of a stored message. In a new message they would act again, or be wrong.
-_OF_A_STORED_MESSAGE = frozenset(
-    {
-        properties.PROPERTY_WAIT,
-        properties.PROPERTY_DELAY,
-        properties.PROPERTY_REAL_TOPIC,
-        properties.PROPERTY_REAL_QUEUE_ID,
-        properties.PROPERTY_CRC32,
-        *properties.TIMER_PROPERTIES,
-        properties.PROPERTY_TIMER_OUT_MS,
-        properties.PROPERTY_TIMER_ENQUEUE_MS,
-        properties.PROPERTY_TIMER_DEQUEUE_MS,
-        properties.PROPERTY_TIMER_ROLL_TIMES,
-        properties.PROPERTY_TIMER_DEL_UNIQKEY,
-        properties.PROPERTY_TRANSACTION_PREPARED,
-        properties.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
-        properties.PROPERTY_TRANSACTION_CHECK_TIMES,
-        properties.PROPERTY_TRANSACTION_ID,
-        properties.PROPERTY_PRODUCER_GROUP,
-        properties.PROPERTY_POP_CK,
-        properties.PROPERTY_INNER_NUM,
-        properties.PROPERTY_INNER_MULTI_DISPATCH,
-        properties.PROPERTY_INNER_MULTI_QUEUE_OFFSET,
-        properties.PROPERTY_RETRY_TOPIC,
-        properties.PROPERTY_ORIGIN_MESSAGE_ID,
-        properties.PROPERTY_RECONSUME_TIME,
-        properties.PROPERTY_MAX_RECONSUME_TIMES,
-        properties.PROPERTY_PUSH_REPLY_TIME,
-        properties.PROPERTY_INSTANCE_ID,
-        properties.PROPERTY_MSG_REGION,
-        properties.PROPERTY_TRACE_SWITCH,
-        properties.PROPERTY_CLUSTER,
-    }
-)
 
 
 def json_reader(template: Template) -> Reader:

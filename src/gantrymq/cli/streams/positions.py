@@ -8,10 +8,10 @@ from enum import Enum, auto
 
 import typer
 
-from gantrymq.cli.options import count, moment_ms
+from gantrymq.cli.options import count, moment_ms, require_range
 
 
-class Kind(Enum):
+class PositionKind(Enum):
     """The meaning of ``value`` of a :class:`Position`."""
 
     BEGINNING = auto()  # nothing
@@ -22,40 +22,40 @@ class Kind(Enum):
     UNTIL = auto()  # milliseconds: end before the first message stored then or later
 
 
-_WORDS = {"beginning": Kind.BEGINNING, "end": Kind.END, "stored": None}
+_WORDS = {"beginning": PositionKind.BEGINNING, "end": PositionKind.END, "stored": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """One position of a queue."""
 
-    kind: Kind
+    kind: PositionKind
     value: int = 0
 
     def offset(self, low: int, high: int, at_time: Callable[[int], int]) -> int:
         """The offset in a queue from ``low`` to ``high``; ``at_time`` finds the first offset stored at a time."""
         match self.kind:
-            case Kind.BEGINNING:
+            case PositionKind.BEGINNING:
                 return low
-            case Kind.END:
+            case PositionKind.END:
                 return high
-            case Kind.TAIL:
+            case PositionKind.TAIL:
                 return max(low, high - self.value)
-            case Kind.OFFSET:
+            case PositionKind.OFFSET:
                 return self.value
-            case Kind.TIME | Kind.UNTIL:
+            case PositionKind.TIME | PositionKind.UNTIL:
                 return at_time(self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PositionSpan:
     """The begin, and the time of the end. Both are optional."""
 
     begin: Position | None = None
     until_ms: int | None = None
 
 
-def read_span(texts: Iterable[str]) -> Span:
+def read_span(texts: Iterable[str]) -> PositionSpan:
     """The positions of all ``-o``: at most one begin and one end. Raises BadParameter."""
     begin: Position | None = None
     until_ms: int | None = None
@@ -68,7 +68,9 @@ def read_span(texts: Iterable[str]) -> Span:
         if begin is not None:
             raise typer.BadParameter(f"-o {text}: another -o says where to begin")
         begin = _begin(text)
-    return Span(begin, until_ms)
+    if begin is not None and begin.kind is PositionKind.TIME:
+        require_range(begin.value, until_ms, ("-o @", "-o e@"))
+    return PositionSpan(begin, until_ms)
 
 
 def _begin(text: str) -> Position | None:
@@ -76,11 +78,11 @@ def _begin(text: str) -> Position | None:
         kind = _WORDS[text]
         return None if kind is None else Position(kind)
     if text.startswith(("@", "s@")):
-        return Position(Kind.TIME, moment_ms(text.partition("@")[2]))
+        return Position(PositionKind.TIME, moment_ms(text.partition("@")[2]))
     try:
         if text.startswith("-"):
-            return Position(Kind.TAIL, count(text[1:]))
-        return Position(Kind.OFFSET, count(text))
+            return Position(PositionKind.TAIL, count(text[1:]))
+        return Position(PositionKind.OFFSET, count(text))
     except typer.BadParameter:
         allowed = "beginning, end, stored, an offset, -N, @TIME or e@TIME"
         raise typer.BadParameter(f"-o {text!r} is not {allowed}") from None

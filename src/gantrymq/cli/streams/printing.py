@@ -45,13 +45,13 @@ class Printer:
         except ValueError as error:
             self._packed += 1
             if self._packed <= _WARNINGS:
-                warn(f"{_place(message)}: {error}; it is printed as it is stored")
+                warn(f"{_position_text(message)}: {error}; it is printed as it is stored")
             return message.body
 
     def _damaged(self, message: StoredMessage) -> None:
         self.damaged += 1
         if self.damaged <= _WARNINGS:
-            warn(f"{_place(message)}: the body does not have the CRC of its record")
+            warn(f"{_position_text(message)}: the body does not have the CRC of its record")
 
 
 def json_piece(*, to_terminal: bool) -> Piece:
@@ -67,9 +67,9 @@ def _terminal_line(ready: Ready) -> bytes:
     return _NOT_FOR_A_TERMINAL.sub(_escaped, _line(ready).decode()).encode()
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
-def _place(message: StoredMessage) -> str:
+def _position_text(message: StoredMessage) -> str:
     return f"{message.topic}, queue {message.queue_id}, offset {message.queue_offset}"

@@ -20,7 +20,7 @@ import typer
 from gantrymq.cli.input_lines import read_lines
 from gantrymq.cli.json_lines import JsonLines
 from gantrymq.cli.stop_signals import Interrupted, StopSignals
-from gantrymq.cli.streams.messages_in import Given, Template, Unusable, json_reader, read_all, text_reader
+from gantrymq.cli.streams.messages_in import InputMessage, RejectedLine, Template, json_reader, read_all, text_reader
 from gantrymq.cli.streams.sending import Fate, Outcome, Sender
 from gantrymq.cli.terminal import FINDINGS, print_error, warn
 from gantrymq.client.producer.producer import Producer
@@ -35,7 +35,13 @@ _ROOM_BESIDE_BODY = 1 << 18  # keys, properties
 _FAILURES_SHOWN = 10
 _BLOCK_LINES = 1024  # lines made into messages in one step; with more, all earlier ones would be acknowledged meanwhile
 
-Block = list[Given | Unusable]
+Block = list[InputMessage | RejectedLine]
+_FATE_TEXTS = {
+    Fate.REJECTED: "not sent",
+    Fate.REFUSED: "refused",
+    Fate.UNKNOWN: "not acknowledged, may be stored",
+    Fate.UNSENT: "not sent after an earlier failure",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +221,7 @@ class _OutcomePrinter:
             return
         self._failures += 1
         if self._failures <= _FAILURES_SHOWN:
-            print_error(f"{self._place(outcome.lines)}: {_FATE_TEXTS[outcome.fate]}: {outcome.error}")
+            print_error(f"{self._lines_text(outcome.lines)}: {_FATE_TEXTS[outcome.fate]}: {outcome.error}")
 
     def flush(self) -> None:
         """Write what is buffered."""
@@ -239,17 +245,9 @@ class _OutcomePrinter:
         except BrokenPipeError:
             self._out, self.has_no_reader = None, True
 
-    def _place(self, lines: Sequence[int]) -> str:
+    def _lines_text(self, lines: Sequence[int]) -> str:
         text = f"line {lines[0]}" if len(lines) == 1 else f"lines {lines[0]} to {lines[-1]}"
         return f"{self.file} {text}" if self.file else text
-
-
-_FATE_TEXTS = {
-    Fate.REJECTED: "not sent",
-    Fate.REFUSED: "refused",
-    Fate.UNKNOWN: "not acknowledged, may be stored",
-    Fate.UNSENT: "not sent after an earlier failure",
-}
 
 
 def _result_lines(outcome: Outcome) -> Iterator[dict[str, object]]:
@@ -261,16 +259,16 @@ def _result_lines(outcome: Outcome) -> Iterator[dict[str, object]]:
             yield {"line": line, "status": outcome.fate.upper(), **topic, **error}
         return
     ids, offset_ids = result.msg_id.split(","), result.offset_msg_id.split(",")
-    for place, line in enumerate(outcome.lines):
+    for number, line in enumerate(outcome.lines):
         yield {
             "line": line,
             "status": result.status.value,
             "topic": outcome.topic,
             "brokerName": result.queue.broker_name,
             "queueId": result.queue.queue_id,
-            "queueOffset": result.queue_offset + place,
-            "msgId": ids[place] if place < len(ids) else None,
-            "offsetMsgId": offset_ids[place] if place < len(offset_ids) else None,
+            "queueOffset": result.queue_offset + number,
+            "msgId": ids[number] if number < len(ids) else None,
+            "offsetMsgId": offset_ids[number] if number < len(offset_ids) else None,
         }
 
 
@@ -286,6 +284,6 @@ def _summarize(sender: Sender, printer: _OutcomePrinter, took_s: float, signal: 
         f"{count:,} {_FATE_TEXTS[fate]}" for fate, count in account.fates.items() if count and fate in _FATE_TEXTS
     ]
     if printer.stops_early:
-        place = f"{printer.file} line {printer.last_line}" if printer.file else f"line {printer.last_line}"
-        parts.append(f"the input after {place} was not sent" if printer.last_line else "no input was sent")
+        position = f"{printer.file} line {printer.last_line}" if printer.file else f"line {printer.last_line}"
+        parts.append(f"the input after {position} was not sent" if printer.last_line else "no input was sent")
     print_error(f"{'interrupted: ' if signal is not None else ''}{'; '.join(parts)}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 
+from gantrymq.cli.advice import unreadable
 from gantrymq.cli.streams.messages_in import QueueNumber
-from gantrymq.cli.streams.positions import Kind, Position, Span
+from gantrymq.cli.streams.positions import Position, PositionKind, PositionSpan
 from gantrymq.cli.streams.sources import Arrived, Filter
 from gantrymq.cli.terminal import warn
 from gantrymq.client.pull.pull_client import PullClient
@@ -32,14 +33,14 @@ class PulledSource:
         client: PullClient,
         topics: Sequence[str],
         numbers: Collection[QueueNumber],
-        span: Span,
+        span: PositionSpan,
         wanted: Filter,
         *,
         exits: bool,
     ) -> None:
         self.lost, self.waits = False, False
         self._client, self._topics, self._numbers = client, topics, frozenset(numbers)
-        self._begin, self._until_ms = span.begin or Position(Kind.BEGINNING), span.until_ms
+        self._begin, self._until_ms = span.begin or Position(PositionKind.BEGINNING), span.until_ms
         self._wanted, self._takes, self._exits = wanted, wanted.takes(), exits
         self._positions: dict[MessageQueue, int] = {}
         self._was_read: set[MessageQueue] = set()
@@ -74,15 +75,19 @@ class PulledSource:
         self._client.close()
 
     def _queues(self, topic: str) -> list[MessageQueue]:
-        found = self._client.queues(topic)
+        queues = self._client.queues(topic)
+        if not queues:
+            raise unreadable(topic)
         if not self._numbers:
-            return list(found)
+            return list(queues)
         chosen = []
         for queue_id, broker in sorted(self._numbers, key=str):
-            of_number = [one for one in found if one.queue_id == queue_id and broker in (None, one.broker_name)]
+            of_number = [
+                queue for queue in queues if queue.queue_id == queue_id and broker in (None, queue.broker_name)
+            ]
             if not of_number:
                 raise MQClientError(f"topic {topic} has no queue {queue_id}{f' at broker {broker}' if broker else ''}")
-            chosen += [one for one in of_number if one not in chosen]
+            chosen += [queue for queue in of_number if queue not in chosen]
         return chosen
 
     def _first(self, queue: MessageQueue) -> int:
@@ -116,7 +121,7 @@ class PulledSource:
     def _read(self, queue: MessageQueue) -> Iterator[list[Arrived]]:
         """The messages of a queue from its position to its present end."""
         begin, end = self._positions[queue], self._client.max_offset(queue)
-        if end < begin and self._begin.kind is not Kind.OFFSET:
+        if end < begin and self._begin.kind is not PositionKind.OFFSET:
             warn(f"{queue} ends at offset {end}, before {begin}: it was recreated, and is read from its beginning")
             begin = self._client.min_offset(queue)
         if self._until_ms is not None:
@@ -128,9 +133,11 @@ class PulledSource:
             if pulled.lost:
                 self.lost = True
                 warn(f"{queue}: the messages from offset {pulled.begin_offset} to {pulled.end_offset - 1} are deleted")
-            messages = [one for one in decode_records(pulled.records, decompressed=False) if self._takes(one)]
-            for one in messages:
-                one.topic = queue.topic  # without the namespace
-            yield [Arrived(one, queue.broker_name) for one in messages]
+            messages = [
+                message for message in decode_records(pulled.records, decompressed=False) if self._takes(message)
+            ]
+            for message in messages:
+                message.topic = queue.topic  # without the namespace
+            yield [Arrived(message, queue.broker_name) for message in messages]
         self._positions[queue] = end
         self._was_read.add(queue)

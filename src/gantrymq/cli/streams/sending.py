@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from gantrymq.cli.streams.messages_in import Given, QueueNumber, Unusable
+from gantrymq.cli.advice import advised
+from gantrymq.cli.streams.messages_in import InputMessage, QueueNumber, RejectedLine
 from gantrymq.client.producer.producer import Producer
 from gantrymq.client.requests.send_result import SendResult, SendStatus
-from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError
+from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError, SendFailedError
 from gantrymq.model.message import PROPERTY_DELAY, TIMER_PROPERTIES, Message
 from gantrymq.model.message_queue import MessageQueue
 
@@ -40,7 +41,7 @@ class Fate(StrEnum):
 
 
 @dataclass(slots=True)
-class Account:
+class SendAccount:
     """The number of messages by fate. ``not_ok`` counts acknowledgements with another status than SEND_OK."""
 
     fates: dict[Fate, int] = field(default_factory=lambda: dict.fromkeys(Fate, 0))
@@ -68,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 class _UnderWay(NamedTuple):
-    given: list[Given]
+    given: list[InputMessage]
     future: Future[SendResult]
 
 
@@ -89,56 +90,58 @@ class Sender:
         in_order: bool,
         continues: bool,
     ) -> None:
-        self.account = Account()
+        self.account = SendAccount()
         self.is_stopped = False
         self._producer, self._report = producer, report
         self._batch, self._compress_over = batch, compress_over
-        self._most = 1 if in_order else MAX_UNDER_WAY
+        self._max_messages = 1 if in_order else MAX_UNDER_WAY
         self._continues = continues
         self._under_way: deque[_UnderWay] = deque()
         self._messages = 0
         self._queues: dict[str, tuple[MessageQueue, ...]] = {}
 
-    def send(self, lines: Sequence[Given | Unusable]) -> int:
+    def send(self, lines: Sequence[InputMessage | RejectedLine]) -> int:
         """Send these messages, and return how many of the lines were used: fewer after a failure."""
         used = 0
         for part in self._parts(lines):
-            self._await(self._most - len(part))
+            self._await(self._max_messages - len(part))
             if self.is_stopped:
                 break
             used += len(part)
-            if isinstance(part[0], Unusable):
+            if isinstance(part[0], RejectedLine):
                 self.drain()  # outcomes keep the order of the input
                 self._end(Outcome([part[0].line], Fate.REJECTED, error=part[0].reason))
             else:
-                self._begin([one for one in part if isinstance(one, Given)])
+                self._begin([item for item in part if isinstance(item, InputMessage)])
         return used
 
     def drain(self) -> None:
         """Wait until nothing is under way."""
         self._await(0)
 
-    def _await(self, most: int) -> None:
-        """Take the outcomes that are there, and wait for more until at most ``most`` messages are under way."""
-        while self._under_way and (self._messages > max(most, 0) or self._under_way[0].future.done()):
+    def _await(self, max_messages: int) -> None:
+        """Take the outcomes that are there, and wait for more until at most ``max_messages`` messages are under way."""
+        while self._under_way and (self._messages > max(max_messages, 0) or self._under_way[0].future.done()):
             given, future = self._under_way.popleft()
             self._messages -= len(given)
             self._take(given, future)
 
-    def _parts(self, lines: Sequence[Given | Unusable]) -> Iterator[list[Given | Unusable]]:
+    def _parts(self, lines: Sequence[InputMessage | RejectedLine]) -> Iterator[list[InputMessage | RejectedLine]]:
         """Divide the lines into requests."""
-        part: list[Given | Unusable] = []
-        place: tuple[str, QueueNumber | None] | None = None  # of the whole part; None if its message is sent alone
+        part: list[InputMessage | RejectedLine] = []
+        part_target: tuple[str, QueueNumber | None] | None = (
+            None  # of the whole part; None if its message is sent alone
+        )
         size_bytes = 0
-        for one in lines:
-            wanted = None if isinstance(one, Unusable) or self._is_alone(one.message) else _place(one)
-            size = 0 if isinstance(one, Unusable) else _size_bytes(one.message)
+        for line in lines:
+            wanted = None if isinstance(line, RejectedLine) or self._is_alone(line.message) else _target_of(line)
+            size = 0 if isinstance(line, RejectedLine) else _size_bytes(line.message)
             fits = len(part) < self._batch and size_bytes + size <= _BATCH_BYTES
-            if part and (wanted is None or wanted != place or not fits):
+            if part and (wanted is None or wanted != part_target or not fits):
                 yield part
                 part, size_bytes = [], 0
-            part.append(one)
-            place, size_bytes = wanted, size_bytes + size
+            part.append(line)
+            part_target, size_bytes = wanted, size_bytes + size
         if part:
             yield part
 
@@ -146,7 +149,7 @@ class Sender:
         is_delayed = message.delay_level > 0 or not _SENT_ALONE.isdisjoint(message.properties)
         return is_delayed or len(message.body) >= self._compress_over
 
-    def _begin(self, given: list[Given]) -> None:
+    def _begin(self, given: list[InputMessage]) -> None:
         try:
             future = self._send(given)
         except GantrymqError as error:  # before anything left
@@ -159,11 +162,11 @@ class Sender:
             self._under_way.append(_UnderWay(given, future))
             self._messages += len(given)
 
-    def _send(self, given: list[Given]) -> Future[SendResult]:
+    def _send(self, given: list[InputMessage]) -> Future[SendResult]:
         queue = self._queue(given[0].message.topic, given[0].queue)
         if len(given) == 1:
             return self._producer.send_async(given[0].message, queue)
-        return self._producer.send_batch_async([one.message for one in given], queue)
+        return self._producer.send_batch_async([line.message for line in given], queue)
 
     def _queue(self, topic: str, wanted: QueueNumber | None) -> MessageQueue | None:
         if wanted is None:
@@ -171,41 +174,46 @@ class Sender:
         if topic not in self._queues:
             self._queues[topic] = self._producer.queues(topic)
         queue_id, broker = wanted
-        found = [one for one in self._queues[topic] if one.queue_id == queue_id and broker in (None, one.broker_name)]
-        if len(found) > 1:
-            names = ", ".join(f"{one.broker_name}:{queue_id}" for one in found)
+        matching = [
+            queue for queue in self._queues[topic] if queue.queue_id == queue_id and broker in (None, queue.broker_name)
+        ]
+        if len(matching) > 1:
+            names = ", ".join(f"{queue.broker_name}:{queue_id}" for queue in matching)
             raise MQClientError(f"several brokers have queue {queue_id} of topic {topic}: {names}")
-        if not found:
+        if not matching:
             raise MQClientError(f"topic {topic} has no queue {queue_id}{f' at broker {broker}' if broker else ''}")
-        return found[0]
+        return matching[0]
 
-    def _refused(self, given: list[Given], error: MQBrokerError) -> None:
+    def _refused(self, given: list[InputMessage], error: MQBrokerError) -> None:
         if len(given) > 1:
             self._one_by_one(given)
         else:
-            self._end(_outcome(given, Fate.REFUSED, error=str(error)))
+            self._end(_outcome(given, Fate.REFUSED, error=advised(error)))
 
-    def _one_by_one(self, given: list[Given]) -> None:
+    def _one_by_one(self, given: list[InputMessage]) -> None:
         """Send the messages of a batch that cannot be sent together."""
-        for place, one in enumerate(given):
+        for number, line in enumerate(given):
             if self.is_stopped:
-                self._end(_outcome(given[place:], Fate.UNSENT))
+                self._end(_outcome(given[number:], Fate.UNSENT))
                 return
             try:
-                future = self._send([one])
+                future = self._send([line])
             except GantrymqError as error:
-                self._end(_outcome([one], Fate.REJECTED, error=str(error)))
+                self._end(_outcome([line], Fate.REJECTED, error=str(error)))
                 continue
-            self._take([one], future)
+            self._take([line], future)
 
-    def _take(self, given: list[Given], future: Future[SendResult]) -> None:
+    def _take(self, given: list[InputMessage], future: Future[SendResult]) -> None:
         """Wait for one request, and report its outcome."""
         try:
             self._end(_outcome(given, Fate.ACKNOWLEDGED, result=future.result()))
         except MQBrokerError as error:
             self._refused(given, error)
+        except NoRouteError as error:  # the route is asked for before anything leaves
+            self._end(_outcome(given, Fate.REJECTED, error=advised(error)))
         except GantrymqError as error:
-            self._end(_outcome(given, Fate.UNKNOWN, error=str(error)))
+            is_refused = isinstance(error, SendFailedError) and error.is_refused
+            self._end(_outcome(given, Fate.REFUSED if is_refused else Fate.UNKNOWN, error=advised(error)))
 
     def _end(self, outcome: Outcome) -> None:
         self.account.fates[outcome.fate] += len(outcome.lines)
@@ -216,11 +224,13 @@ class Sender:
         self._report(outcome)
 
 
-def _outcome(given: Sequence[Given], fate: Fate, *, result: SendResult | None = None, error: str = "") -> Outcome:
-    return Outcome([one.line for one in given], fate, result, given[0].message.topic, error)
+def _outcome(
+    given: Sequence[InputMessage], fate: Fate, *, result: SendResult | None = None, error: str = ""
+) -> Outcome:
+    return Outcome([line.line for line in given], fate, result, given[0].message.topic, error)
 
 
-def _place(given: Given) -> tuple[str, QueueNumber | None]:
+def _target_of(given: InputMessage) -> tuple[str, QueueNumber | None]:
     return given.message.topic, given.queue
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from gantrymq.cli.opened import end_reading
 from gantrymq.cli.streams.messages_in import QueueNumber
-from gantrymq.cli.streams.positions import Kind, Position, Span
+from gantrymq.cli.streams.positions import Position, PositionKind, PositionSpan
 from gantrymq.cli.streams.sources import Arrived, Filter
 from gantrymq.cli.terminal import warn
 from gantrymq.store.queue.consume_queue import ConsumeQueue
@@ -24,13 +24,13 @@ class StoredSource:
         reader: StoreReader,
         topics: Sequence[str],
         numbers: Collection[QueueNumber],
-        span: Span,
+        span: PositionSpan,
         wanted: Filter,
     ) -> None:
         self.lost, self.waits = False, False
         self._reader, self._topics = reader, topics
         self._numbers = {number.queue_id for number in numbers}
-        self._begin, self._until_ms = span.begin or Position(Kind.BEGINNING), span.until_ms
+        self._begin, self._until_ms = span.begin or Position(PositionKind.BEGINNING), span.until_ms
         self._takes = wanted.evaluates()
         self._named = 0
 
@@ -79,5 +79,5 @@ class StoredSource:
         self.lost = True
         self._named += 1
         if self._named <= _NAMED:
-            place = f"{queue.topic}, queue {queue.queue_id}, offset {offset}"
-            warn(f"{place}: no message can be read at physical offset {phy_offset}")
+            position = f"{queue.topic}, queue {queue.queue_id}, offset {offset}"
+            warn(f"{position}: no message can be read at physical offset {phy_offset}")

@@ -115,9 +115,9 @@ def _list(header: CommandHeader, item: type[B]) -> Call[list[B]]:
     def read(response: RemotingCommand, address: str) -> list[B]:
         raw = body_of(response, address)
         try:
-            found = msgspec.json.decode(raw, type=list[msgspec.Raw]) if raw else []
+            items = msgspec.json.decode(raw, type=list[msgspec.Raw]) if raw else []
         except msgspec.MsgspecError as error:
             raise RemotingCommandError(f"the body is no list of {item.__name__}: {error}") from None
-        return [decode_body(item, bytes(one)) for one in found]
+        return [decode_body(item, bytes(raw_item)) for raw_item in items]
 
     return Call(lambda: RemotingCommand.request(header), read)

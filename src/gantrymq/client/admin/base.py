@@ -131,7 +131,7 @@ class AdminBase:
             raise MQClientError(f"there is no cluster {cluster}; known: {known}")
         names = info.broker_addr_table.keys() if cluster is None else info.cluster_addr_table[cluster]
         data = [info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table]
-        masters = [one.broker_addrs[MASTER_ID] for one in data if MASTER_ID in one.broker_addrs]
+        masters = [broker_data.broker_addrs[MASTER_ID] for broker_data in data if MASTER_ID in broker_data.broker_addrs]
         if not masters:
             raise MQClientError("no master broker is registered")
         return masters

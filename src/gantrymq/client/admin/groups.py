@@ -21,6 +21,7 @@ from gantrymq.remoting.bodies.client import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
+    MessageRequestModes,
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
@@ -112,7 +113,7 @@ class GroupAdmin(AdminBase):
             stats |= by_queue(answer.offset_table)
             tps += answer.consume_tps
         if topic is not None:
-            stats = {queue: one for queue, one in stats.items() if queue.topic == self._full(topic)}
+            stats = {queue: stat for queue, stat in stats.items() if queue.topic == self._full(topic)}
         return self._shown_queues(stats), tps
 
     def broker_consume_stats(self, broker: str, *, is_order: bool = False) -> ConsumeStatsList:
@@ -135,6 +136,12 @@ class GroupAdmin(AdminBase):
         call = question(GetConsumerConnectionListRequestHeader(consumer_group=self._full(group)), ConsumerConnection)
         return self._first_of_group(group, call)
 
+    def consumer_connections(self, group: str) -> list[ConsumerConnection]:
+        """As :meth:`consumer_connection`, of each master to which clients of the group are connected."""
+        call = question(GetConsumerConnectionListRequestHeader(consumer_group=self._full(group)), ConsumerConnection)
+        brokers = {address: address for address in self._masters(None, None)}
+        return list(self._answers(brokers, call, passed_over=ResponseCode.CONSUMER_NOT_ONLINE).values())
+
     def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
         """The state that a consumer reports of itself (getConsumerRunningInfo)."""
         header = GetConsumerRunningInfoRequestHeader(
@@ -148,10 +155,10 @@ class GroupAdmin(AdminBase):
         address = next(iter(self._brokers_of(self._full(topic)).values()), None)
         if address is None:
             raise MQClientError(f"no broker has topic {topic}")
-        found = self._client.call(address, question(header, ProducerConnection))
-        if not found.connection_set:
+        connection = self._client.call(address, question(header, ProducerConnection))
+        if not connection.connection_set:
             raise MQClientError(f"Not found the producer group connection: {group} of topic {topic}")
-        return found
+        return connection
 
     def all_producers(self, broker: str) -> dict[str, list[ProducerInfo]]:
         """The producers that are connected to a broker, by group (getAllProducerInfo)."""
@@ -248,6 +255,22 @@ class GroupAdmin(AdminBase):
             pop_share_queue_num=pop_share_queue_num,
         )
         self._client.call(broker, order(RequestCode.SET_MESSAGE_REQUEST_MODE, body.encode()))
+
+    def message_request_mode(self, topic: str, group: str, broker: str) -> str | None:
+        """PULL or POP, as it was set at a broker; None if it was not set (getAllMessageRequestMode)."""
+
+        def read(response: RemotingCommand, address: str) -> str | None:
+            modes = decode_body(MessageRequestModes, body_of(response, address)).message_request_mode_map
+            mode = modes.get(self._full(topic), {}).get(self._full(group))
+            return None if mode is None else mode.mode
+
+        call = Call(lambda: RemotingCommand(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE), read)
+        try:
+            return self._client.call(broker, call)
+        except MQBrokerError as error:
+            if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        return None
 
     def update_consume_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Write a group's offset of a queue (updateConsumeOffset). A connected consumer overwrites it."""

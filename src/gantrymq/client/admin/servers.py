@@ -208,8 +208,8 @@ class ServerAdmin(AdminBase):
 
 def _json_object(response: RemotingCommand, address: str) -> dict[str, Any] | None:
     raw = body_of(response, address)
-    found = loads(decode_utf8(raw)) if raw else None
-    return found if isinstance(found, dict) else None
+    value = loads(decode_utf8(raw)) if raw else None
+    return value if isinstance(value, dict) else None
 
 
 def _with_fields(code: RequestCode, fields: Mapping[str, str]) -> Call[str]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.requests import calls
-from gantrymq.errors import MQClientError
+from gantrymq.client.requests.calls import Call, success
+from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import GroupList
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
@@ -22,9 +23,16 @@ from gantrymq.remoting.bodies.topic import (
     TopicStatsTable,
 )
 from gantrymq.remoting.body import by_queue
-from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import QueryTopicConsumeByWhoRequestHeader
-from gantrymq.remoting.headers.namesrv import DeleteKVConfigRequestHeader, DeleteTopicFromNamesrvRequestHeader
+from gantrymq.remoting.headers.namesrv import (
+    DeleteKVConfigRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    PutKVConfigRequestHeader,
+)
 from gantrymq.remoting.headers.topic import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
@@ -91,14 +99,54 @@ class TopicAdmin(AdminBase):
         """Delete a topic at its brokers and name servers; with ``cluster`` only there (deleteTopic).
 
         The order configuration of the topic at the name servers is deleted too, so that a new topic of that name has
-        its own.
+        its own. With ``cluster`` the brokers of other clusters stay in it.
         """
         full = self._full(topic)
+        within = self.cluster_info().cluster_addr_table.get(cluster, []) if cluster is not None else None
         self._call_all(self._masters(None, cluster), order(DeleteTopicRequestHeader(topic=full)))
-        gone = DeleteTopicFromNamesrvRequestHeader(topic=full, cluster_name=cluster)
-        self._call_all(self._name_servers(), order(gone))
-        ordered = DeleteKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=full)
-        self._call_all(self._name_servers(), order(ordered))
+        delete_header = DeleteTopicFromNamesrvRequestHeader(topic=full, cluster_name=cluster)
+        self._call_all(self._name_servers(), order(delete_header))
+        order_counts = {} if within is None else self.order_config(topic)
+        self.put_order_config(
+            topic, {name: count for name, count in order_counts.items() if name not in (within or ())}
+        )
+
+    def order_config(self, topic: str) -> dict[str, int]:
+        """The queues of an ordered topic by broker, from ORDER_TOPIC_CONFIG of the name servers; empty if it has none.
+
+        Producers send only to these queues. Every broker marks a topic that is in it as ordered when it registers.
+        """
+        header = GetKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=self._full(topic))
+        call = Call(
+            lambda: RemotingCommand.request(header),
+            lambda response, address: success(response, address).read(GetKVConfigResponseHeader).value,
+        )
+        try:
+            text = self._client.ask_name_server(call) or ""
+        except MQBrokerError as error:
+            if error.response_code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            text = ""
+        parts = [part.partition(":") for part in text.split(";")]
+        return {broker: int(count) for broker, _, count in parts if count.isascii() and count.isdecimal()}
+
+    def put_order_config(self, topic: str, counts: Mapping[str, int]) -> None:
+        """Replace the queues of an ordered topic by broker. Without any the topic is not ordered any more."""
+        full = self._full(topic)
+        text = ";".join(f"{broker}:{count}" for broker, count in sorted(counts.items()))
+        header = (
+            PutKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=full, value=text)
+            if text
+            else DeleteKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=full)
+        )
+        self._call_all(self._name_servers(), order(header))
+
+    def follow_queues(self, topic: str, counts: Mapping[str, int]) -> None:
+        """Write new numbers of queues to write into the order configuration, for brokers that it has."""
+        before = self.order_config(topic)
+        after = before | {broker: count for broker, count in counts.items() if broker in before}
+        if after != before:
+            self.put_order_config(topic, after)
 
     def topics(self) -> list[str]:
         """All topics, system topics included; with a namespace only its topics (fetchAllTopicList)."""
@@ -141,4 +189,4 @@ class TopicAdmin(AdminBase):
         full = self._full(topic)
         header = QueryTopicConsumeByWhoRequestHeader(topic=full)
         lists = self._each(self._brokers_of(full), question(header, GroupList)).values()
-        return self._shown(group for one in lists for group in one.group_list)
+        return self._shown(group for group_list in lists for group in group_list.group_list)

@@ -136,8 +136,8 @@ class AllocateMachineRoomNearby:
         for queue in queues:
             queues_by_room.setdefault(_room(self.broker_deploy_in(queue), queue), []).append(queue)
         clients_by_room: dict[str, list[str]] = {}
-        for one in client_ids:
-            clients_by_room.setdefault(_room(self.consumer_deploy_in(one), one), []).append(one)
+        for other in client_ids:
+            clients_by_room.setdefault(_room(self.consumer_deploy_in(other), other), []).append(other)
         own = self.consumer_deploy_in(client_id)
         near = queues_by_room.pop(own, [])
         share = self.strategy.allocate(client_id, near, clients_by_room[own]) if near else []
@@ -174,11 +174,11 @@ class AllocateMessageQueueConsistentHash:
         """The ring: client by point. A client that is listed twice has twice as many points, as in RocketMQ."""
         ring: dict[int, str] = {}
         seen: set[str] = set()
-        for one in client_ids:
-            first = sum(owner == one for owner in ring.values()) if one in seen else 0
-            seen.add(one)
+        for client_id in client_ids:
+            first = sum(owner == client_id for owner in ring.values()) if client_id in seen else 0
+            seen.add(client_id)
             for turn in range(first, first + self.virtual_node_count):
-                ring[_md5_hash(f"{one}-{turn}")] = one
+                ring[_md5_hash(f"{client_id}-{turn}")] = client_id
         return ring
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
+from gantrymq.client.consumer.broker_requests import BrokerRequests, ClientAnswers, running_info
 from gantrymq.client.consumer.fetch.assigned import AssignedQueues
 from gantrymq.client.consumer.fetch.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.fetch.pulling import Puller, PullOwner
@@ -42,6 +42,8 @@ from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumerRunningInfo, SubscriptionData
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+_ANY_SIZE = 0x7FFFFFFF
 
 
 @dataclass(slots=True)
@@ -78,8 +80,8 @@ class FetchedMessages:
 
         The position of its queue moves to the offset after the batch.
         """
-        self._batches = deque(one for one in self._batches if not one.queue.dropped)
-        batch = next((one for one in self._batches if not one.queue.paused), None)
+        self._batches = deque(batch for batch in self._batches if not batch.queue.dropped)
+        batch = next((batch for batch in self._batches if not batch.queue.paused), None)
         if batch is None:
             return None
         self._batches.remove(batch)
@@ -95,9 +97,6 @@ class FetchedMessages:
         batch.queue.position = batch.before
         self._batches.appendleft(batch)
         self._arrived.set()
-
-
-_ANY_SIZE = 0x7FFFFFFF
 
 
 @checks_arguments()
@@ -143,7 +142,9 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
         self._closing = OnceTask(self._close)
         self._running = False
         self._commit_due_ms = self._started_ms = 0
-        answers = Answers(self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table)
+        answers = ClientAnswers(
+            self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table
+        )
         BrokerRequests(answers).register(dispatcher)
 
     # Start and close
@@ -224,7 +225,7 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are being fetched."""
-        return sorted(self._member.shown(queue) for queue, one in self._assigned.table.items() if not one.dropped)
+        return sorted(self._member.shown(queue) for queue, state in self._assigned.table.items() if not state.dropped)
 
     @checked_by(listener=callback("topic", "queues", "mine"))
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
@@ -326,7 +327,7 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
         held = self._held() if queues is None else self._among(queues)
         self._commit_positions(held)
         if persist:
-            await self._offsets.persist([one.queue for one in held], wait=True)
+            await self._offsets.persist([queue.queue for queue in held], wait=True)
 
     async def commit_offsets(self, offsets: Mapping[MessageQueue, int], *, persist: bool = True) -> None:
         """Commit these offsets: everything before them is consumed. ``persist`` works as in :meth:`commit`."""
@@ -352,16 +353,24 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
     def _puller(self) -> Puller:
         config = self._config
         rules = GroupPull(
-            self._member.group, config.pull_batch_size, _ANY_SIZE, config.broker_suspend_max_time_ms, lite=True,
+            self._member.group,
+            config.pull_batch_size,
+            _ANY_SIZE,
+            config.broker_suspend_max_time_ms,
+            lite=True,
             post_subscription=True,
-        )  # fmt: skip
+        )
         owner = PullOwner(
             self._may_pull, self._deliver, self._wanted, lambda queue: None, self._matched_none, self._moved
         )
         return Puller(
-            self._member, rules, owner, interval_ms=0, failure_ms=config.pull_time_delay_ms_when_exception,
+            self._member,
+            rules,
+            owner,
+            interval_ms=0,
+            failure_ms=config.pull_time_delay_ms_when_exception,
             timeout_ms=config.consumer_timeout_ms_when_suspend,
-        )  # fmt: skip
+        )
 
     def _check_open(self) -> None:
         if self._closing.is_begun:
@@ -396,19 +405,19 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
             self._queues_changed(topic, tuple(map(shown, division.all)), frozenset(map(shown, division.mine)))
 
     def _held(self) -> list[ProcessQueue]:
-        return [one for one in self._assigned.table.values() if not one.dropped]
+        return [queue for queue in self._assigned.table.values() if not queue.dropped]
 
     def _among(self, queues: Iterable[MessageQueue]) -> list[ProcessQueue]:
-        found = [self._assigned.table.get(self._member.full(queue)) for queue in queues]
-        return [one for one in found if one is not None and not one.dropped]
+        queues_found = [self._assigned.table.get(self._member.full(queue)) for queue in queues]
+        return [state for state in queues_found if state is not None and not state.dropped]
 
     def _needed(self, queue: MessageQueue) -> ProcessQueue:
         self._check_running()
-        found = self._among([queue])
-        if not found:
+        queues = self._among([queue])
+        if not queues:
             more = "" if self._assignment is not None else ", may be rebalancing"
             raise MQClientError(f"The message queue is not in assigned list{more}, message queue: {queue}")
-        return found[0]
+        return queues[0]
 
     async def _min_offset(self, queue: MessageQueue) -> int:
         return await self._member.ask(queue, calls.min_offset(queue))
@@ -417,14 +426,14 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
         return await self._member.ask(queue, calls.max_offset(queue))
 
     def _commit_positions(self, queues: Iterable[ProcessQueue]) -> None:
-        for one in queues:
-            if one.position is not None:
-                self._offsets.update(one.queue, one.position)
+        for queue in queues:
+            if queue.position is not None:
+                self._offsets.update(queue.queue, queue.position)
 
     async def _persist_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._config.persist_consumer_offset_interval_ms / 1000)
-            await self._offsets.persist([one.queue for one in self._held()])
+            await self._offsets.persist([queue.queue for queue in self._held()])
 
     # Callbacks of the Puller
 
@@ -433,7 +442,7 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
         limits = FlowLimits(
             config.pull_threshold_for_queue, config.pull_threshold_size_for_queue, config.consume_max_span
         )
-        fetched = sum(one.count for one in self._assigned.table.values() if not one.paused)
+        fetched = sum(queue.count for queue in self._assigned.table.values() if not queue.paused)
         return not queue.paused and not queue.is_full(limits) and fetched <= config.pull_threshold_for_all
 
     def _wanted(self, topic: str) -> SubscriptionData | None:

@@ -21,7 +21,7 @@ from contextlib import aclosing
 from typing import Unpack
 
 from gantrymq.client.arguments import checks_arguments, number
-from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_properties
+from gantrymq.client.consumer.broker_requests import BrokerRequests, ClientAnswers, running_properties
 from gantrymq.client.consumer.fetch.arrivals import Arrivals
 from gantrymq.client.consumer.fetch.popping import HELD_MS, Popper
 from gantrymq.client.consumer.group.group_client import GroupClient
@@ -99,7 +99,7 @@ class AsyncSimpleConsumer(AsyncGroupConsumer):
         self._closing = OnceTask(self._close)
         self._running = False
         self._started_ms = 0
-        answers = Answers(self._client.group, lambda: None, self._running_info, dict[MessageQueue, int])
+        answers = ClientAnswers(self._client.group, lambda: None, self._running_info, dict[MessageQueue, int])
         BrokerRequests(answers).register(dispatcher)
 
     # Start and close
@@ -281,23 +281,23 @@ class AsyncSimpleConsumer(AsyncGroupConsumer):
 
     def _targets(self) -> list[PopTarget]:
         """The topics and masters to receive from. Each call begins with the next one."""
-        found = sorted(
+        targets = sorted(
             PopTarget(topic, broker_name)
             for topic in self._client.topics()
             if (route := self._client.route(topic)) is not None
             for broker_name in {queue.broker_name for queue in route.subscribe} & route.masters.keys()
         )
-        if found:
-            self._next = (self._next + 1) % len(found)
-        return found[self._next :] + found[: self._next]
+        if targets:
+            self._next = (self._next + 1) % len(targets)
+        return targets[self._next :] + targets[: self._next]
 
     def _take_given_back(self, max_messages: int) -> list[ReceivedMessage]:
-        now, taken = asyncio.get_running_loop().time(), list[ReceivedMessage]()
-        while self._given_back and len(taken) < max_messages:
+        now, messages = asyncio.get_running_loop().time(), list[ReceivedMessage]()
+        while self._given_back and len(messages) < max_messages:
             until, message = self._given_back.popleft()
             if now < until:
-                taken.append(message)
-        return taken
+                messages.append(message)
+        return messages
 
     async def _pop_in_turn(self, max_messages: int, invisible_ms: int) -> list[ReceivedMessage]:
         """The messages of the first target that has some. Raises the last error if every target failed."""
@@ -314,7 +314,7 @@ class AsyncSimpleConsumer(AsyncGroupConsumer):
                 continue
             self._told.is_over(target)
             if messages:
-                self._arrivals.found(target)
+                self._arrivals.notify_found(target)
                 return messages
         if targets and len(failed) == len(targets):
             raise failed[-1]

@@ -58,7 +58,7 @@ def running_info(
     return ConsumerRunningInfo(
         properties=running_properties(member, started_ms) | dict(extra),
         subscription_set=list(member.subscriptions.values()),
-        mq_table=keyed({one.queue: one.info(offsets.read(one.queue) or 0, wall_ahead_ms) for one in queues}),
+        mq_table=keyed({queue.queue: queue.info(offsets.read(queue.queue) or 0, wall_ahead_ms) for queue in queues}),
         status_table={topic: statistics.status(topic, now_ms) for topic in member.subscriptions},
     )
 
@@ -76,11 +76,11 @@ def running_properties(client: GroupClient, started_ms: int) -> dict[str, str]:
 def _settings(client: GroupClient) -> dict[str, str]:
     """The settings by RocketMQ's spelling of their names."""
     shown = {}
-    for one in fields(client.config):
-        value = getattr(client.config, one.name)
-        if one.name in _SECRET or not isinstance(value, str | int | bool | Enum):
+    for field in fields(client.config):
+        value = getattr(client.config, field.name)
+        if field.name in _SECRET or not isinstance(value, str | int | bool | Enum):
             continue
-        first, *rest = one.name.split("_")
+        first, *rest = field.name.split("_")
         name = first + "".join(word.capitalize() for word in rest)
         shown[name] = value.name if isinstance(value, Enum) else str(value)
     return shown
@@ -90,7 +90,7 @@ log = get_logger("gantrymq.client.consumer")
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ClientAnswers:
     """The callbacks by which a consumer answers its brokers. None: this kind of consumer does not support the request.
 
     A message that a broker sends is decompressed up to ``max_decompressed_body_size`` bytes.
@@ -111,7 +111,7 @@ class BrokerRequests:
     Thread rule: the event loop's thread.
     """
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: ClientAnswers) -> None:
         self._answers = answers
 
     def register(self, dispatcher: RequestDispatcher) -> None:
@@ -174,7 +174,7 @@ class BrokerRequests:
 
 def _stacks() -> str:
     """The stack of every thread, as the answer to a request for a jstack."""
-    names = {one.ident: one.name for one in threading.enumerate()}
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "".join(
         f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}\n"
         for ident, frame in sys._current_frames().items()

@@ -15,7 +15,7 @@ from gantrymq.errors import AlreadyStartedError
 
 
 class AsyncGroupConsumer(ABC):
-    """A consumer over asyncio. A subclass has the work of a start, ``_start``, and :meth:`close`.
+    """A consumer over asyncio. A subclass implements ``_start``, the work of a start, and :meth:`close`.
 
     Thread rule: the event loop's thread.
     """

@@ -60,7 +60,7 @@ class Listening(Protocol[C_contra, S_co]):
         """Prevent further calls of the listener. Thread rule: any thread."""
         ...
 
-    def excuse(self) -> bool:
+    def exempt_current_task(self) -> bool:
         """Let :meth:`close` not wait for the calling task. Returns whether the task is a listener call."""
         ...
 
@@ -68,8 +68,8 @@ class Listening(Protocol[C_contra, S_co]):
         """Begin no calls, and wait for those under way. Returns whether they ended within ``timeout_s``."""
         ...
 
-    async def close_excused(self, timeout_s: float) -> bool:
-        """After :meth:`close`: wait for the excused calls. Returns whether they ended within ``timeout_s``."""
+    async def wait_for_exempt(self, timeout_s: float) -> bool:
+        """After :meth:`close`: wait for the exempt calls. Returns whether they ended within ``timeout_s``."""
         ...
 
 
@@ -89,9 +89,9 @@ class ThreadedListening(Generic[C, S]):
     It has its own threads instead of an executor: an executor's future a message costs as much as all other work.
     """
 
-    def __init__(self, listener: Listener[C, S], statuses: type[S], most: int, name: str) -> None:
+    def __init__(self, listener: Listener[C, S], statuses: type[S], max_threads: int, name: str) -> None:
         self._listener, self._statuses = listener, statuses
-        self._most, self._name = most, f"ConsumeMessageThread_{name[:100]}"
+        self._max_threads, self._name = max_threads, f"ConsumeMessageThread_{name[:100]}"
         self._loop = asyncio.get_running_loop()
         self._threads: list[threading.Thread] = []
         self._calls: SimpleQueue[_Call[C, S] | None] = SimpleQueue()
@@ -104,7 +104,7 @@ class ThreadedListening(Generic[C, S]):
         if self._closing:
             return
         self._under_way += 1
-        if len(self._threads) < min(self._under_way, self._most):
+        if len(self._threads) < min(self._under_way, self._max_threads):
             thread = threading.Thread(target=self._run, name=f"{self._name}_{len(self._threads) + 1}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -119,12 +119,12 @@ class ThreadedListening(Generic[C, S]):
         """Let no call begin after this."""
         self._closing = True
 
-    def excuse(self) -> bool:
+    def exempt_current_task(self) -> bool:
         """Returns False: calls in threads are always waited for."""
         return False
 
-    async def close_excused(self, timeout_s: float) -> bool:
-        """Returns True: no call is excused."""
+    async def wait_for_exempt(self, timeout_s: float) -> bool:
+        """Returns True: no call is exempt."""
         return True
 
     async def close(self, timeout_s: float) -> bool:
@@ -170,13 +170,13 @@ class CoroutineListening(Generic[C, S]):
     """Calls a coroutine function, up to ``most`` calls at once."""
 
     def __init__(
-        self, listener: Callable[[Sequence[ReceivedMessage], C], Awaitable[S | None]], statuses: type[S], most: int
+        self, listener: Callable[[Sequence[ReceivedMessage], C], Awaitable[S | None]], statuses: type[S], max_calls: int
     ) -> None:
         self._listener, self._statuses = listener, statuses
-        self._room = asyncio.Semaphore(most)
+        self._room = asyncio.Semaphore(max_calls)
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun: set[asyncio.Task[None]] = set()
-        self._excused: set[asyncio.Task[None]] = set()
+        self._exempt: set[asyncio.Task[None]] = set()
         self._closing = False
 
     def submit(self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]) -> None:
@@ -194,7 +194,7 @@ class CoroutineListening(Generic[C, S]):
         """Let no call begin after this."""
         self._closing = True
 
-    def excuse(self) -> bool:
+    def exempt_current_task(self) -> bool:
         """Let :meth:`close` not wait for the current task. Returns whether the task is a listener call.
 
         A task that the listener started does not count, because the listener may or may not wait for it.
@@ -202,9 +202,9 @@ class CoroutineListening(Generic[C, S]):
         task = asyncio.current_task()
         if task in self._tasks:
             self._tasks.remove(task)
-            self._excused.add(task)
-            task.add_done_callback(self._excused.discard)
-        return task in self._excused
+            self._exempt.add(task)
+            task.add_done_callback(self._exempt.discard)
+        return task in self._exempt
 
     async def close(self, timeout_s: float) -> bool:
         """Begin no calls, and wait. Calls that do not end within ``timeout_s`` are cancelled.
@@ -216,15 +216,15 @@ class CoroutineListening(Generic[C, S]):
             task.cancel()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while self._tasks and loop.time() < deadline:  # a task that is excused meanwhile leaves the set
+        while self._tasks and loop.time() < deadline:  # a task that is exempt meanwhile leaves the set
             await asyncio.wait(self._tasks, timeout=_LOOK_SECONDS)
         return await _cancelled(set(self._tasks))
 
-    async def close_excused(self, timeout_s: float) -> bool:
-        """Wait for the excused calls. Those that do not end within ``timeout_s`` are cancelled."""
-        if not self._excused:
+    async def wait_for_exempt(self, timeout_s: float) -> bool:
+        """Wait for the exempt calls. Those that do not end within ``timeout_s`` are cancelled."""
+        if not self._exempt:
             return True
-        _, late = await asyncio.wait(self._excused, timeout=timeout_s)
+        _, late = await asyncio.wait(self._exempt, timeout=timeout_s)
         return await _cancelled(late)
 
     async def _work(
@@ -251,7 +251,7 @@ class CoroutineListening(Generic[C, S]):
 def listening(
     listener: Listener[C, S],
     statuses: type[S],
-    most: int,
+    max_calls: int,
     name: str,
     around: Callable[[Listener[C, S]], Listener[C, S]] = lambda listener: listener,
 ) -> Listening[C, S]:
@@ -260,8 +260,8 @@ def listening(
     The listener returns None or one of ``statuses``. What ``around`` makes of it is called in its place.
     """
     if _is_asynchronous(listener):
-        return CoroutineListening(around(listener), statuses, most)  # type: ignore[arg-type]
-    return ThreadedListening(around(listener), statuses, most, name)
+        return CoroutineListening(around(listener), statuses, max_calls)  # type: ignore[arg-type]
+    return ThreadedListening(around(listener), statuses, max_calls, name)
 
 
 def _is_asynchronous(listener: Callable[..., Any]) -> bool:

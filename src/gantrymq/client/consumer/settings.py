@@ -29,7 +29,11 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without a committed offset begins: after the last message, at the first, or at a time."""
+    """Where a group without a committed offset begins: after the last message, at the first, or at a time.
+
+    As in RocketMQ, a new group begins at offset 0 of a queue whose first message is still in the broker's memory, also
+    with CONSUME_FROM_LAST_OFFSET or a timestamp. That is the state of every embedded broker.
+    """
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -47,7 +51,7 @@ class GroupConfig(ClientConfig):
 
     consumer_group: str = key("consumerGroup", DEFAULT_CONSUMER_GROUP)
     consume_from_where: ConsumeFromWhere = key("consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
-    poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000, least=1)
+    poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000, min_value=1)
     decode_decompress_body: bool = key("com.rocketmq.decompress.body", True)
     trace: bool | str = False
     hooks: Sequence[ConsumeMessageHook] = ()
@@ -76,9 +80,9 @@ class ConsumerConfig(GroupConfig):
     message_model: MessageModel = key("messageModel", MessageModel.CLUSTERING)
     consume_timestamp: str = key("consumeTimestamp", "")
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
-    pull_threshold_for_queue: int = key("pullThresholdForQueue", 1000, least=1, most=65_535)
-    pull_threshold_size_for_queue: int = key("pullThresholdSizeForQueue", 100, least=1, most=1024)
-    persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000, least=1)
+    pull_threshold_for_queue: int = key("pullThresholdForQueue", 1000, min_value=1, max_value=65_535)
+    pull_threshold_size_for_queue: int = key("pullThresholdSizeForQueue", 100, min_value=1, max_value=1024)
+    persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000, min_value=1)
     local_offset_store_dir: str | Path = "~/.rocketmq_offsets"
 
     def __post_init__(self) -> None:
@@ -125,24 +129,28 @@ class PushConsumerConfig(ConsumerConfig):
     ``client_rebalance`` the brokers assign queues to a concurrent listener, to be pulled or popped.
     """
 
-    consume_thread_max: int = key("consumeThreadMax", 20, least=1, most=1000)
-    consume_concurrently_max_span: int = key("consumeConcurrentlyMaxSpan", 2000, least=1, most=65_535)
-    pull_threshold_for_topic: int = key("pullThresholdForTopic", -1, least=-1, most=6_553_500)
-    pull_threshold_size_for_topic: int = key("pullThresholdSizeForTopic", -1, least=-1, most=102_400)
-    pull_interval_ms: int = key("pullInterval", 0, least=0, most=65_535)
-    consume_message_batch_max_size: int = key("consumeMessageBatchMaxSize", 1, least=1, most=1024)
-    pull_batch_size: int = key("pullBatchSize", 32, least=1, most=1024)
-    pull_batch_size_in_bytes: int = key("pullBatchSizeInBytes", 256 * 1024, least=1)
+    consume_thread_max: int = key("consumeThreadMax", 20, min_value=1, max_value=1000)
+    consume_concurrently_max_span: int = key("consumeConcurrentlyMaxSpan", 2000, min_value=1, max_value=65_535)
+    pull_threshold_for_topic: int = key("pullThresholdForTopic", -1, min_value=-1, max_value=6_553_500)
+    pull_threshold_size_for_topic: int = key("pullThresholdSizeForTopic", -1, min_value=-1, max_value=102_400)
+    pull_interval_ms: int = key("pullInterval", 0, min_value=0, max_value=65_535)
+    consume_message_batch_max_size: int = key("consumeMessageBatchMaxSize", 1, min_value=1, max_value=1024)
+    pull_batch_size: int = key("pullBatchSize", 32, min_value=1, max_value=1024)
+    pull_batch_size_in_bytes: int = key("pullBatchSizeInBytes", 256 * 1024, min_value=1)
     post_subscription_when_pull: bool = key("postSubscriptionWhenPull", False)
-    max_reconsume_times: int = key("maxReconsumeTimes", -1, least=-1)
-    suspend_current_queue_time_ms: int = key("suspendCurrentQueueTimeMillis", 1000, least=0, most=LONG_MAX)
-    consume_timeout_minutes: int = key("consumeTimeout", 15, least=1)
-    await_termination_ms_when_shutdown: int = key("awaitTerminationMillisWhenShutdown", 10_000, least=0, most=LONG_MAX)
-    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 3000, least=0, most=LONG_MAX)
+    max_reconsume_times: int = key("maxReconsumeTimes", -1, min_value=-1)
+    suspend_current_queue_time_ms: int = key("suspendCurrentQueueTimeMillis", 1000, min_value=0, max_value=LONG_MAX)
+    consume_timeout_minutes: int = key("consumeTimeout", 15, min_value=1)
+    await_termination_ms_when_shutdown: int = key(
+        "awaitTerminationMillisWhenShutdown", 10_000, min_value=0, max_value=LONG_MAX
+    )
+    pull_time_delay_ms_when_exception: int = key(
+        "pullTimeDelayMillsWhenException", 3000, min_value=0, max_value=LONG_MAX
+    )
     client_rebalance: bool = key("clientRebalance", True)
-    pop_invisible_time_ms: int = key("popInvisibleTime", 60_000, least=5_000, most=300_000)
-    pop_batch_nums: int = key("popBatchNums", 32, least=1, most=32)
-    pop_threshold_for_queue: int = key("popThresholdForQueue", 96, least=1, most=65_535)
+    pop_invisible_time_ms: int = key("popInvisibleTime", 60_000, min_value=5_000, max_value=300_000)
+    pop_batch_nums: int = key("popBatchNums", 32, min_value=1, max_value=32)
+    pop_threshold_for_queue: int = key("popThresholdForQueue", 96, min_value=1, max_value=65_535)
 
     def __post_init__(self) -> None:
         super(PushConsumerConfig, self).__post_init__()
@@ -156,16 +164,22 @@ class PushConsumerConfig(ConsumerConfig):
 class LitePullConsumerConfig(ConsumerConfig):
     """A lite-pull consumer's settings."""
 
-    pull_batch_size: int = key("pullBatchSize", 10, least=1, most=1024)
-    pull_threshold_for_all: int = key("pullThresholdForAll", 10_000, least=0, most=LONG_MAX)
-    consume_max_span: int = key("consumeMaxSpan", 2000, least=1, most=65_535)
-    poll_timeout_ms: int = key("pollTimeoutMillis", 5000, least=0, most=LONG_MAX)
+    pull_batch_size: int = key("pullBatchSize", 10, min_value=1, max_value=1024)
+    pull_threshold_for_all: int = key("pullThresholdForAll", 10_000, min_value=0, max_value=LONG_MAX)
+    consume_max_span: int = key("consumeMaxSpan", 2000, min_value=1, max_value=65_535)
+    poll_timeout_ms: int = key("pollTimeoutMillis", 5000, min_value=0, max_value=LONG_MAX)
     auto_commit: bool = key("autoCommit", True)
-    auto_commit_interval_ms: int = key("autoCommitIntervalMillis", 5000, least=1000)
-    broker_suspend_max_time_ms: int = key("brokerSuspendMaxTimeMillis", 20_000, least=0, most=LONG_MAX)
-    consumer_timeout_ms_when_suspend: int = key("consumerTimeoutMillisWhenSuspend", 30_000, least=0, most=LONG_MAX)
-    topic_metadata_check_interval_ms: int = key("topicMetadataCheckIntervalMillis", 30_000, least=1, most=LONG_MAX)
-    pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 1000, least=0, most=LONG_MAX)
+    auto_commit_interval_ms: int = key("autoCommitIntervalMillis", 5000, min_value=1000)
+    broker_suspend_max_time_ms: int = key("brokerSuspendMaxTimeMillis", 20_000, min_value=0, max_value=LONG_MAX)
+    consumer_timeout_ms_when_suspend: int = key(
+        "consumerTimeoutMillisWhenSuspend", 30_000, min_value=0, max_value=LONG_MAX
+    )
+    topic_metadata_check_interval_ms: int = key(
+        "topicMetadataCheckIntervalMillis", 30_000, min_value=1, max_value=LONG_MAX
+    )
+    pull_time_delay_ms_when_exception: int = key(
+        "pullTimeDelayMillsWhenException", 1000, min_value=0, max_value=LONG_MAX
+    )
 
     def __post_init__(self) -> None:
         super(LitePullConsumerConfig, self).__post_init__()
@@ -187,9 +201,9 @@ class SimpleConsumerConfig(GroupConfig):
     of a queue are received one batch at a time.
     """
 
-    await_duration_ms: int = key("awaitDuration", 5_000, least=0, most=LONG_MAX)
-    invisible_duration_ms: int = key("invisibleDuration", 60_000, least=1, most=MAX_INVISIBLE_MS)
-    max_reconsume_times: int = key("maxReconsumeTimes", 16, least=-1)
+    await_duration_ms: int = key("awaitDuration", 5_000, min_value=0, max_value=LONG_MAX)
+    invisible_duration_ms: int = key("invisibleDuration", 60_000, min_value=1, max_value=MAX_INVISIBLE_MS)
+    max_reconsume_times: int = key("maxReconsumeTimes", 16, min_value=-1)
     consume_orderly: bool = key("consumeMessageOrderly", False)
 
     def __post_init__(self) -> None:

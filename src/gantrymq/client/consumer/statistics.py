@@ -73,13 +73,13 @@ class ConsumerStatistics:
         )
 
     def _counts(self, topic: str, now_ms: int) -> _Counts:
-        found = self._topics.get(topic)
-        if found is None:
-            found = self._topics[topic] = _Topic(_Counts(now_ms))
-            found.samples.append(_Counts(now_ms))
-        if now_ms - found.samples[-1].at_ms >= _SAMPLE_MS:
-            found.samples.append(replace(found.now, at_ms=now_ms))
-        return found.now
+        counts = self._topics.get(topic)
+        if counts is None:
+            counts = self._topics[topic] = _Topic(_Counts(now_ms))
+            counts.samples.append(_Counts(now_ms))
+        if now_ms - counts.samples[-1].at_ms >= _SAMPLE_MS:
+            counts.samples.append(replace(counts.now, at_ms=now_ms))
+        return counts.now
 
 
 def _average(total: float, times: int) -> float:

@@ -34,7 +34,7 @@ from gantrymq.client.runtime.background import OnceTask
 from gantrymq.client.runtime.loop_thread import end_when_dropped
 from gantrymq.client.settings import ClientConfig, trace_topic
 from gantrymq.client.trace import GROUP_PREFIX, SEND_TIMEOUT_MS, TraceDispatcher, TraceHook, Tracing, with_trace
-from gantrymq.client.unique_id import UniqueIds
+from gantrymq.client.unique_id import UniqueIdGenerator
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import (
     MQClientError,
@@ -56,7 +56,7 @@ class AsyncProducer:
     ``config`` is the list of name servers, with fields of ProducerConfig as ``settings``, or a ProducerConfig.
 
     A send tries another broker if one does not answer or refuses for a reason that may be its own. It raises
-    MQClientError if all attempts failed, MQBrokerError if a broker refused the message itself, and
+    SendFailedError if all attempts failed, MQBrokerError if a broker refused the message itself, and
     RemotingTooMuchRequestError if the time limit was over before the first attempt. A message whose send failed may
     have been stored: delivery is at least once.
 
@@ -75,7 +75,7 @@ class AsyncProducer:
         self._replies = PendingReplies(config, self._clock)
         self._register(dispatcher)
         self._client = AsyncClient(config, dispatcher)
-        self._ids = UniqueIds(self._clock)
+        self._ids = UniqueIdGenerator(self._clock)
         self._tracing = tracing_of(config, config.trace, self._config.producer_group, "PRODUCE", self._clock)
         self._hooks = SendHooks(with_trace(config.hooks, self._tracing), self._config.producer_group, self._clock)
         self._routes = PublishRoutes(self._client, config, self._clock)
@@ -84,9 +84,16 @@ class AsyncProducer:
         self._sender = MessageSender(self._client, self._routes, self._heartbeats, self._config, self._clock)
         self._window = SendWindow(config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size)
         self._end = partial(
-            _end, self._replies, self._window, self._routes, self._heartbeats, self._client, self._tracing,
-            config.send_msg_timeout_ms / 1000, self._config.producer_group,
-        )  # fmt: skip
+            _end,
+            self._replies,
+            self._window,
+            self._routes,
+            self._heartbeats,
+            self._client,
+            self._tracing,
+            config.send_msg_timeout_ms / 1000,
+            self._config.producer_group,
+        )
         self._closing = OnceTask(self._end)
         self._unless_dropped: finalize[..., AsyncProducer] | None = None
 
@@ -220,7 +227,7 @@ class AsyncProducer:
         """
         self._client.loop.check()
         if not await self._window.drain(None if timeout_ms is None else timeout_ms / 1000):
-            raise still_under_way(self._window.under_way, timeout_ms)
+            raise flush_timeout_error(self._window.under_way, timeout_ms)
 
     # A send has two steps: the caller prepares the message in any thread, and the event loop sends it
 
@@ -358,7 +365,7 @@ async def _end(
 
 def inner_producer(config: ClientConfig, clock: Clock, **settings: Unpack[ProducerSettings]) -> AsyncProducer:
     """A producer for messages of our own, with the connection settings of another client and no namespace."""
-    shared = {one.name: getattr(config, one.name) for one in fields(ClientConfig)} | {"namespace": ""}
+    shared = {field.name: getattr(config, field.name) for field in fields(ClientConfig)} | {"namespace": ""}
     return AsyncProducer(ProducerConfig(**{**shared, **settings}), clock)
 
 
@@ -379,7 +386,7 @@ def tracing_of(config: ClientConfig, trace: bool | str, group: str, kind: str, c
     return Tracing(dispatcher, TraceHook(dispatcher, config.namespace, group, clock))
 
 
-def still_under_way(messages: int, timeout_ms: int | None) -> MQClientError:
+def flush_timeout_error(messages: int, timeout_ms: int | None) -> MQClientError:
     """The error of a flush whose time limit is over."""
     return MQClientError(f"{messages} messages are still in flight after {timeout_ms} ms")
 

@@ -198,16 +198,16 @@ class _CheckAnswers:
         dispatcher.register(self._answer, RequestCode.CHECK_TRANSACTION_STATE)
 
     async def _answer(self, channel: Channel, request: RemotingCommand) -> None:
-        asked = request.read(CheckTransactionStateRequestHeader)
+        header = request.read(CheckTransactionStateRequestHeader)
         limit = self._config.max_decompressed_body_size
         for stored in decode_records(request.body, max_decompressed_body_size=limit):
             if stored.properties.get(PROPERTY_PRODUCER_GROUP) != self._group:
                 return
             stored.topic = without_namespace(self._config.namespace, stored.topic)
-            queue = MessageQueue(stored.topic, asked.bname or "", stored.queue_id)
+            queue = MessageQueue(stored.topic, header.bname or "", stored.queue_id)
             message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
             state, remark = await self._state(message)
-            await self._send_decision(channel, asked, message, state, remark)
+            await self._send_decision(channel, header, message, state, remark)
             return
 
     async def _state(self, message: ReceivedMessage) -> tuple[LocalTransactionState, str | None]:
@@ -220,27 +220,27 @@ class _CheckAnswers:
     async def _send_decision(
         self,
         channel: Channel,
-        asked: CheckTransactionStateRequestHeader,
+        check: CheckTransactionStateRequestHeader,
         message: ReceivedMessage,
         state: LocalTransactionState,
         remark: str | None,
     ) -> None:
         msg_id = message.properties.get(PROPERTY_UNIQ_KEY) or message.offset_msg_id
         header = EndTransactionRequestHeader(
-            topic=asked.topic,
+            topic=check.topic,
             producer_group=self._group,
-            tran_state_table_offset=asked.tran_state_table_offset,
-            commit_log_offset=asked.commit_log_offset,
+            tran_state_table_offset=check.tran_state_table_offset,
+            commit_log_offset=check.commit_log_offset,
             commit_or_rollback=_DECISIONS[state],
             from_transaction_check=True,
             msg_id=msg_id,
-            transaction_id=asked.transaction_id,
-            bname=asked.bname,
+            transaction_id=check.transaction_id,
+            bname=check.bname,
         )
         request = RemotingCommand.request(header)
         request.remark = remark
         if self._hooks is not None:
-            ids = msg_id, asked.transaction_id or ""
+            ids = msg_id, check.transaction_id or ""
             self._hooks.ended_transaction(message, channel.address, ids, state, is_from_check=True)
         if self._client is not None:
             try:
@@ -252,10 +252,10 @@ class _CheckAnswers:
 async def _called(function: Callable[..., object], *arguments: object) -> object:
     """The result of a function; a plain function runs in a thread."""
     if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
-        found = function(*arguments)
+        result = function(*arguments)
     else:
-        found = await asyncio.to_thread(function, *arguments)
-    return await found if inspect.isawaitable(found) else found
+        result = await asyncio.to_thread(function, *arguments)
+    return await result if inspect.isawaitable(result) else result
 
 
 def state_of(returned: object) -> LocalTransactionState:

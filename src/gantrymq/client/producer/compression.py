@@ -3,6 +3,7 @@
 Source: CompressionType, ZlibCompressor, Lz4Compressor, ZstdCompressor.
 """
 
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 from gantrymq.model import flags
@@ -16,17 +17,32 @@ class CompressionType(Enum):
     ZSTD = flags.COMPRESSION_ZSTD
 
 
-def compress(body: bytes, kind: CompressionType, level: int) -> bytes:
-    """The compressed body. ``level`` is RocketMQ's (0 to 9, default 5); LZ4 ignores it."""
-    if kind is CompressionType.LZ4:
-        import lz4.frame
-
-        packed: bytes = lz4.frame.compress(body)
-        return packed
-    if kind is CompressionType.ZSTD:
-        import zstandard
-
-        return zstandard.ZstdCompressor(level=level).compress(body)
+def _zlib(body: bytes, level: int) -> bytes:
     import zlib
 
     return zlib.compress(body, level)
+
+
+def _lz4(body: bytes, level: int) -> bytes:
+    import lz4.frame
+
+    packed: bytes = lz4.frame.compress(body)
+    return packed
+
+
+def _zstd(body: bytes, level: int) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=level).compress(body)
+
+
+_COMPRESS: Mapping[CompressionType, Callable[[bytes, int], bytes]] = {
+    CompressionType.ZLIB: _zlib,
+    CompressionType.LZ4: _lz4,
+    CompressionType.ZSTD: _zstd,
+}
+
+
+def compress(body: bytes, kind: CompressionType, level: int) -> bytes:
+    """The compressed body. ``level`` is RocketMQ's (0 to 9, default 5); LZ4 ignores it."""
+    return _COMPRESS[kind](body, level)

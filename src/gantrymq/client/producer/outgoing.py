@@ -229,7 +229,7 @@ class OutgoingMessage:
     context: SendMessageContext | None = None
 
     def note(self, queue: MessageQueue, broker_address: str) -> None:
-        """Tell the hooks where the message goes."""
+        """Set the queue and the broker in the context that hooks see."""
         if self.context is not None:
             self.context.queue, self.context.broker_address = queue, broker_address
 
@@ -262,7 +262,7 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
     is_reply = properties.get(PROPERTY_MESSAGE_TYPE) == REPLY_TYPE
     # The reply topic is of a cluster, and in no namespace.
     topic = message.topic if is_reply else wrap_namespace(config.namespace, message.topic)
-    times, most = _reconsume_times(topic, properties, message.reconsume_times)
+    times, max_times = _reconsume_times(topic, properties, message.reconsume_times)
     return OutgoingMessage(
         topic,
         properties[PROPERTY_UNIQ_KEY],
@@ -272,7 +272,7 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
         sys_flag,
         times,
         RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2,
-        most,
+        max_times,
     )
 
 
@@ -306,9 +306,15 @@ def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config
         raise MQClientError(f"the message body size over max value, MAX: {config.max_message_size}")
     own = {PROPERTY_WAIT: _boolean(first.wait_store_msg_ok), PROPERTY_UNIQ_KEY: new_id()}
     return OutgoingMessage(
-        wrap_namespace(config.namespace, first.topic), ",".join(ids), body, _text(own), 0, 0, 0,
+        wrap_namespace(config.namespace, first.topic),
+        ",".join(ids),
+        body,
+        _text(own),
+        0,
+        0,
+        0,
         RequestCode.SEND_BATCH_MESSAGE,
-    )  # fmt: skip
+    )
 
 
 def _packed(body: bytes, sys_flag: int, config: ProducerConfig) -> tuple[bytes, int]:
@@ -363,8 +369,8 @@ def _reconsume_times(topic: str, properties: dict[str, str], times: int) -> tupl
     """How often a message has failed and may fail. In a retry topic these are properties, and they are not stored."""
     if not topic.startswith(RETRY_PREFIX):
         return times, None
-    most = properties.pop(PROPERTY_MAX_RECONSUME_TIMES, None)
-    return int(properties.pop(PROPERTY_RECONSUME_TIME, times)), None if most is None else int(most)
+    max_times = properties.pop(PROPERTY_MAX_RECONSUME_TIMES, None)
+    return int(properties.pop(PROPERTY_RECONSUME_TIME, times)), None if max_times is None else int(max_times)
 
 
 def _boolean(value: bool) -> str:

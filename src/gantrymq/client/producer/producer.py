@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import checked
-from gantrymq.client.producer.async_producer import AsyncProducer, still_under_way
+from gantrymq.client.producer.async_producer import AsyncProducer, flush_timeout_error
 from gantrymq.client.producer.outgoing import OutgoingMessage
 from gantrymq.client.producer.send_window import BlockingSendWindow
 from gantrymq.client.producer.sender import QueueSelector, check_way
@@ -78,7 +78,7 @@ class Producer:
         self._loop.check_not_current()
         left = self._window.drain(None if timeout_ms is None else timeout_ms / 1000)
         if left:
-            raise still_under_way(left, timeout_ms)
+            raise flush_timeout_error(left, timeout_ms)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues to which a message of this topic may go. Raises MQClientError if the topic does not exist.

@@ -17,7 +17,7 @@ from gantrymq.client.requests.calls import topic_route
 from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.client.runtime.background import BackgroundTasks
 from gantrymq.clock import Clock
-from gantrymq.errors import GantrymqError, MQClientError, RemotingError, RemotingTooMuchRequestError
+from gantrymq.errors import GantrymqError, MQClientError, NoRouteError, RemotingError, RemotingTooMuchRequestError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.route import TopicRouteData
 
@@ -75,7 +75,7 @@ class PublishRoutes:
                 return route
         data = await self._client.ask_name_server(topic_route(topic))
         if data is None:
-            raise MQClientError(f"No route info of this topic: {topic}: no name server knows it (yet)")
+            raise NoRouteError(f"No route info of this topic: {topic}: no name server knows it (yet)")
         route = self._published(topic, data)
         self._known[topic] = _Known(route, self._clock.monotonic_s(), exists=True)
         return route
@@ -150,7 +150,7 @@ class PublishRoutes:
         if data is None:
             data = await self._client.ask_name_server(topic_route(self._config.create_topic_key))
             if data is None:
-                raise MQClientError(
+                raise NoRouteError(
                     f"No route info of this topic: {topic}, and no broker creates topics automatically "
                     f"({self._config.create_topic_key} has no route)"
                 )
@@ -160,16 +160,16 @@ class PublishRoutes:
     def _published(self, topic: str, data: TopicRouteData) -> TopicRoute:
         route = TopicRoute.of(without_namespace(self._config.namespace, topic), data)
         if not route.publish:
-            raise MQClientError(f"No route info of this topic: {topic}")
+            raise NoRouteError(f"No route info of this topic: {topic}: no broker that has it accepts sends")
         return route
 
 
 def _retrieved(asking: asyncio.Task[_Known]) -> None:
-    """Retrieve the exception, because asyncio warns about one that no caller has seen."""
+    """Read the exception of a lookup without callers, so that asyncio does not warn that it was never retrieved."""
     if not asking.cancelled():
         asking.exception()
 
 
-def _limit_queues(data: TopicRouteData, most: int) -> None:
-    for one in data.queue_datas:
-        one.read_queue_nums = one.write_queue_nums = min(most, one.read_queue_nums)
+def _limit_queues(data: TopicRouteData, max_queues: int) -> None:
+    for queue_data in data.queue_datas:
+        queue_data.read_queue_nums = queue_data.write_queue_nums = min(max_queues, queue_data.read_queue_nums)

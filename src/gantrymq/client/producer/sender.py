@@ -20,7 +20,13 @@ from gantrymq.client.requests.calls import Call
 from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.client.requests.send_result import SendResult, SendStatus, read_send_result
 from gantrymq.clock import Clock, monotonic_ms
-from gantrymq.errors import MQBrokerError, MQClientError, RemotingError, RemotingTooMuchRequestError
+from gantrymq.errors import (
+    MQBrokerError,
+    MQClientError,
+    RemotingError,
+    RemotingTooMuchRequestError,
+    SendFailedError,
+)
 from gantrymq.model.java import LONG_MAX
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import ResponseCode
@@ -85,6 +91,7 @@ class MessageSender:
         tried: list[str] = []
         result: SendResult | None = None
         error: Exception | None = None
+        refusals: list[MQBrokerError] = []
         for _ in range(1 + self._config.retry_times_when_send_failed):
             left_ms = wait_ms - (monotonic_ms(self._clock) - began_ms)
             if left_ms <= 0:
@@ -97,6 +104,7 @@ class MessageSender:
                 if refused.response_code not in RETRY_RESPONSE_CODES:
                     raise
                 error = refused
+                refusals.append(refused)
                 continue
             except (RemotingError, MQClientError) as failed:
                 error = failed
@@ -110,9 +118,11 @@ class MessageSender:
                 f"sendDefaultImpl call timeout: {wait_ms} ms were over before an attempt, while the route was asked for"
             )
         cost_ms = monotonic_ms(self._clock) - began_ms
-        raise MQClientError(
+        raise SendFailedError(
             f"Send [{len(tried)}] times, still failed, cost [{cost_ms}]ms, Topic: {outgoing.topic}, "
-            f"BrokersSent: [{', '.join(tried)}]: {error}"
+            f"BrokersSent: [{', '.join(tried)}]: {error}",
+            refusals[-1].response_code if refusals else None,
+            is_refused=len(refusals) == len(tried),
         ) from error
 
     async def _attempt(

@@ -30,20 +30,20 @@ class ProducerConfig(ClientConfig):
     """
 
     producer_group: str = key("producerGroup", "DEFAULT_PRODUCER")
-    send_msg_timeout_ms: int = key("sendMsgTimeout", 3000, least=1)
-    retry_times_when_send_failed: int = key("retryTimesWhenSendFailed", 2, least=0)
+    send_msg_timeout_ms: int = key("sendMsgTimeout", 3000, min_value=1)
+    retry_times_when_send_failed: int = key("retryTimesWhenSendFailed", 2, min_value=0)
     retry_another_broker_when_not_store_ok: bool = key("retryAnotherBrokerWhenNotStoreOK", False)
     send_latency_fault_enable: bool = key("sendLatencyFaultEnable", False)
-    compress_msg_body_over_howmuch: int = key("compressMsgBodyOverHowmuch", 4096, least=0)
+    compress_msg_body_over_howmuch: int = key("compressMsgBodyOverHowmuch", 4096, min_value=0)
     compression_type: CompressionType = key("compressType", CompressionType.ZLIB)
-    compression_level: int = key("compressLevel", 5, least=0, most=9)
-    max_message_size: int = key("maxMessageSize", 4 * 1024 * 1024, least=1)
-    max_delay_level: int = key("maxDelayLevel", 18, least=0)
+    compression_level: int = key("compressLevel", 5, min_value=0, max_value=9)
+    max_message_size: int = key("maxMessageSize", 4 * 1024 * 1024, min_value=1)
+    max_delay_level: int = key("maxDelayLevel", 18, min_value=0)
     create_topic_key: str = key("createTopicKey", "TBW102")
-    default_topic_queue_nums: int = key("defaultTopicQueueNums", 4, least=1)
-    back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, least=1)
+    default_topic_queue_nums: int = key("defaultTopicQueueNums", 4, min_value=1)
+    back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, min_value=1)
     # RocketMQ has 100 MiB. On a slow link the last of that many bytes would leave after the time limit of a send.
-    back_pressure_for_async_send_size: int = key("backPressureForAsyncSendSize", 16 * 1024 * 1024, least=1)
+    back_pressure_for_async_send_size: int = key("backPressureForAsyncSendSize", 16 * 1024 * 1024, min_value=1)
     trace: bool | str = False
     hooks: Sequence[SendMessageHook | EndTransactionHook] = ()
 

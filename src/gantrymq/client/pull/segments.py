@@ -114,10 +114,10 @@ class SegmentedRange:
         segment.end = segment.next_offset
         self._next = self._end
         is_after = False
-        for one in self._segments:
+        for other in self._segments:
             if is_after:
-                one.end = one.next_offset
-            is_after = is_after or one is segment
+                other.end = other.next_offset
+            is_after = is_after or other is segment
 
 
 def _records_before(offset: int, records: bytes) -> bytes:

@@ -16,6 +16,8 @@ from gantrymq.model.message import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_KEY, Stor
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import SubscriptionData
 
+_STORED = [field.name for field in fields(StoredMessage)]
+
 
 @dataclass(slots=True)
 class ReceivedMessage(StoredMessage):
@@ -44,9 +46,6 @@ class ReceivedMessage(StoredMessage):
     def offset_msg_id(self) -> str:
         """The broker's id: store host and physical offset in hexadecimal."""
         return message_id(self.store_host, self.phy_offset)
-
-
-_STORED = [one.name for one in fields(StoredMessage)]
 
 
 def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) -> ReceivedMessage:

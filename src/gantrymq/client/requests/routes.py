@@ -35,29 +35,35 @@ class TopicRoute:
     def of(cls, topic: str, route: TopicRouteData) -> TopicRoute:
         """Make the route from the name server's answer. Raises MQClientError for an implausible number of queues."""
         masters = {
-            one.broker_name: one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs
+            broker_data.broker_name: broker_data.broker_addrs[MASTER_ID]
+            for broker_data in route.broker_datas
+            if MASTER_ID in broker_data.broker_addrs
         }
-        brokers = {one.broker_name: one.address for one in route.broker_datas if one.address is not None}
-        queues = sorted(route.queue_datas, key=lambda one: one.broker_name)
-        _check_counts(topic, [max(one.read_queue_nums, one.write_queue_nums, 0) for one in queues])
+        brokers = {
+            broker_data.broker_name: broker_data.address
+            for broker_data in route.broker_datas
+            if broker_data.address is not None
+        }
+        queues = sorted(route.queue_datas, key=lambda queue_data: queue_data.broker_name)
+        _check_counts(topic, [max(queue.read_queue_nums, queue.write_queue_nums, 0) for queue in queues])
         subscribe = [
-            MessageQueue(topic, one.broker_name, number)
-            for one in queues
-            if one.is_readable
-            for number in range(one.read_queue_nums)
+            MessageQueue(topic, queue.broker_name, number)
+            for queue in queues
+            if queue.is_readable
+            for number in range(queue.read_queue_nums)
         ]
         publish = (
             _ordered(topic, route.order_topic_conf)
             if route.order_topic_conf
             else [
-                MessageQueue(topic, one.broker_name, number)
-                for one in queues
-                if one.is_writable and one.broker_name in masters
-                for number in range(one.write_queue_nums)
+                MessageQueue(topic, queue.broker_name, number)
+                for queue in queues
+                if queue.is_writable and queue.broker_name in masters
+                for number in range(queue.write_queue_nums)
             ]
         )
-        addresses = {one.broker_name: dict(one.broker_addrs) for one in route.broker_datas}
-        clusters = frozenset(one.cluster for one in route.broker_datas if one.cluster)
+        addresses = {broker_data.broker_name: dict(broker_data.broker_addrs) for broker_data in route.broker_datas}
+        clusters = frozenset(broker_data.cluster for broker_data in route.broker_datas if broker_data.cluster)
         return cls(topic, tuple(publish), tuple(subscribe), masters, brokers, addresses, clusters)
 
     def address_of(self, queue: MessageQueue, broker_id: int) -> str:

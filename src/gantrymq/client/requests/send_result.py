@@ -63,7 +63,7 @@ class TransactionSendResult(SendResult):
     @classmethod
     def of(cls, sent: SendResult, state: LocalTransactionState) -> Self:
         """The result of a half message's send and the decision."""
-        known = {one.name: getattr(sent, one.name) for one in fields(SendResult)}
+        known = {field.name: getattr(sent, field.name) for field in fields(SendResult)}
         return cls(**known, local_transaction_state=state)
 
 

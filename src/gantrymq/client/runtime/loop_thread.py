@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 
 _CANCEL_AGAIN_SECONDS = 0.1
+_AT_EXIT_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -265,8 +266,6 @@ async def _end_all() -> None:
             task.cancel()
         await asyncio.wait(tasks, timeout=_CANCEL_AGAIN_SECONDS)
 
-
-_AT_EXIT_SECONDS = 5.0
 
 Owner = TypeVar("Owner")
 

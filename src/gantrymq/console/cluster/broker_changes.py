@@ -8,8 +8,8 @@ from starlette.routing import Route
 
 from gantrymq.console.cluster.fingerprint import conflict
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
+from gantrymq.console.page_request import PageRequest, action, get
 from gantrymq.console.rendering import url
-from gantrymq.console.view import View, action, get
 
 # The value of a form: its button, and what it does.
 TASKS = {
@@ -39,54 +39,54 @@ class BrokerChangePages:
             action("/broker-tasks", self.run_task),
         ]
 
-    def ask_setting(self, view: View) -> Response:
+    def ask_setting(self, request: PageRequest) -> Response:
         """The form for a new value of one setting."""
-        key = view.text("key")
-        with self._source.session(view) as session:
-            broker = _broker(view, session)
+        key = request.text("key")
+        with self._source.session(request) as session:
+            broker = _broker(request, session)
             settings = session.admin.broker_config(broker.address)
         if key not in settings:
             raise HTTPException(404, f"{broker.name} has no setting {key}.")
-        return view.page("cluster/broker_setting.html.j2", broker=broker, key=key, value=settings[key])
+        return request.page("cluster/broker_setting.html.j2", broker=broker, key=key, value=settings[key])
 
-    def change_setting(self, view: View) -> Response:
+    def change_setting(self, request: PageRequest) -> Response:
         """POST: change a setting, unless it differs from what the form showed. It is read back."""
-        key, value, seen = view.text("key"), view.text("value"), "".join(view.texts("seen")[-1:])
+        key, value, seen = request.text("key"), request.text("value"), "".join(request.texts("seen")[-1:])
         if any(end in value for end in "\r\n"):
             raise HTTPException(400, "value: it has a line end")
-        with self._source.session(view) as session:
-            broker = _broker(view, session)
+        with self._source.session(request) as session:
+            broker = _broker(request, session)
             before = session.admin.broker_config(broker.address).get(key)
             page = url("/brokers", broker.name, id=broker.broker_id)
             if before is None or before.strip() != seen.strip():
                 text = f"{key} of {broker.name} is {before!r} now. Nothing was changed: look at it, and try again."
-                return conflict(view, text, f"Broker {broker.name}", page)
+                return conflict(request, text, f"Broker {broker.name}", page)
             session.admin.update_broker_config({key: value}, broker=broker.address)
             now = session.admin.broker_config(broker.address).get(key)
         is_set = now is not None and now.strip().lower() == value.lower()
         text = f"{key} of {broker.name} is {now} now; it was {before}."
         if not is_set:
             text = f"{key} of {broker.name} is {now}, not {value}: the broker refuses it, or it was changed again."
-        return view.done(page, text, is_problem=not is_set)
+        return request.done(page, text, is_problem=not is_set)
 
-    def tasks(self, view: View) -> Response:
+    def tasks(self, request: PageRequest) -> Response:
         """What the broker can be told to do."""
-        with self._source.session(view) as session:
-            return view.page("cluster/broker_tasks.html.j2", broker=_broker(view, session), tasks=TASKS)
+        with self._source.session(request) as session:
+            return request.page("cluster/broker_tasks.html.j2", broker=_broker(request, session), tasks=TASKS)
 
-    def run_task(self, view: View) -> Response:
+    def run_task(self, request: PageRequest) -> Response:
         """POST: tell the broker to do it."""
-        task = view.text("task")
+        task = request.text("task")
         if task not in TASKS:
             raise HTTPException(400, f"task: {task!r} is none of {', '.join(TASKS)}")
-        with self._source.session(view) as session:
-            broker = _broker(view, session)
+        with self._source.session(request) as session:
+            broker = _broker(request, session)
             text = _result_text(session, broker, task)
-        return view.done(url("/brokers", broker.name, id=broker.broker_id), text)
+        return request.done(url("/brokers", broker.name, id=broker.broker_id), text)
 
 
-def _broker(view: View, session: ClusterSession) -> Broker:
-    return session.broker(view.text("broker"), view.number("id", 0))
+def _broker(request: PageRequest, session: ClusterSession) -> Broker:
+    return session.broker(request.text("broker"), request.number("id", 0))
 
 
 def _result_text(session: ClusterSession, broker: Broker, task: str) -> str:

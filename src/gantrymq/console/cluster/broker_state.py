@@ -15,6 +15,8 @@ from gantrymq.console.cluster.source import Broker
 class BrokerState:
     """A broker's row. Rates are in messages a second.
 
+    ``accepted`` are the keys, paths and topics that a broker of ours took at its start without honouring them.
+
     Without an answer ``is_up`` is False, ``problem`` says in two words why, and all numbers are None.
     """
 
@@ -29,6 +31,7 @@ class BrokerState:
     disk_ratio: float | None = None
     earliest_ms: int | None = None
     boot_ms: int | None = None
+    accepted: tuple[str, ...] = ()
 
 
 def broker_state(broker: Broker, info: Mapping[str, str]) -> BrokerState:
@@ -44,11 +47,12 @@ def broker_state(broker: Broker, info: Mapping[str, str]) -> BrokerState:
         disk_ratio=_ratio(info.get("commitLogDiskRatio")),
         earliest_ms=whole(info.get("earliestMessageTimeStamp")),
         boot_ms=whole(info.get("bootTimestamp")),
+        accepted=tuple(filter(None, info.get("acceptedWithoutEffect", "").split(","))),
     )
 
 
 def whole(text: str | None) -> int | None:
-    """A whole number; None if it is none."""
+    """Parse a whole number of a broker. Returns None for another text, and without one."""
     try:
         return None if text is None else int(text)
     except ValueError:

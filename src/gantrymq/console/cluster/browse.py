@@ -50,7 +50,7 @@ def row_of(message: StoredMessage, broker_name: str, topic: str | None = None) -
 
 
 @dataclass
-class Found:
+class MessageTable:
     """The newest rows, newest first. ``notes`` say where the search stopped early."""
 
     rows: list[Row] = field(default_factory=list)
@@ -70,25 +70,25 @@ class Budget:
         return self.left <= 0
 
 
-def newest(
+def newest_messages(
     session: ClusterSession,
     topic: str,
     *,
-    most: int,
+    max_messages: int,
     begin_ms: int | None = None,
     end_ms: int | None = None,
     tag: str = "*",
     broker_name: str | None = None,
     queue_id: int | None = None,
-) -> Found:
-    """The newest messages of a topic with store times in [begin, end), at most ``most``.
+) -> MessageTable:
+    """The newest messages of a topic with store times in [begin, end), at most ``max_messages``.
 
     A broker that does not answer is named on the page. Raises MQClientError if no queue may be read.
     """
     queues = session.pull.queues(topic)
     if not queues:
         raise MQClientError(f"No queue of {topic} may be read.")
-    found, budget = Found(), Budget(session.config.max_decompressed_body_size)
+    table, budget = MessageTable(), Budget(session.config.max_decompressed_body_size)
     away = set[str]()
     for queue in queues:
         if queue.broker_name in away or broker_name not in (None, queue.broker_name):
@@ -98,15 +98,15 @@ def newest(
         try:
             first = session.pull.min_offset(queue) if begin_ms is None else session.pull.search_offset(queue, begin_ms)
             last = session.pull.max_offset(queue) if end_ms is None else session.pull.search_offset(queue, end_ms)
-            found.rows += _of_queue(session, queue, range(first, last), tag, most, budget, found.notes)
+            table.rows += _of_queue(session, queue, range(first, last), tag, max_messages, budget, table.notes)
         except RemotingError as error:
             away.add(queue.broker_name)
             session.note_missing(queue.broker_name, error)
-    found.rows.sort(key=lambda one: (-one.stored_ms, one.queue, -one.queue_offset))
+    table.rows.sort(key=lambda row: (-row.stored_ms, row.queue, -row.queue_offset))
     if budget.is_spent:
-        found.notes.append("The search stopped after 32 MiB: more messages match than are listed.")
-    del found.rows[most:]
-    return found
+        table.notes.append("The search stopped after 32 MiB: more messages match than are listed.")
+    del table.rows[max_messages:]
+    return table
 
 
 def _of_queue(
@@ -114,19 +114,19 @@ def _of_queue(
     queue: MessageQueue,
     offsets: range,
     tag: str,
-    most: int,
+    max_messages: int,
     budget: Budget,
     notes: list[str],
 ) -> list[Row]:
     """The newest rows of a queue: its chunks are read from the end."""
     rows = list[Row]()
-    end, least = offsets.stop, max(offsets.start, offsets.stop - _MAX_OFFSETS)
-    while end > least and len(rows) < most and not budget.is_spent:
-        begin = max(end - _CHUNK, least)
-        found = stored_messages(session, queue, range(begin, end), budget, tag)
-        rows += [row_of(one, queue.broker_name, queue.topic) for one in found]
+    end, lowest = offsets.stop, max(offsets.start, offsets.stop - _MAX_OFFSETS)
+    while end > lowest and len(rows) < max_messages and not budget.is_spent:
+        begin = max(end - _CHUNK, lowest)
+        messages = stored_messages(session, queue, range(begin, end), budget, tag)
+        rows += [row_of(message, queue.broker_name, queue.topic) for message in messages]
         end = begin
-    if end > offsets.start and end <= least:
+    if end > offsets.start and end <= lowest:
         notes.append(f"Of queue {queue.queue_id} at {queue.broker_name} only the last {_MAX_OFFSETS:,} are searched.")
     return rows
 

@@ -10,8 +10,8 @@ from starlette.routing import Route
 from gantrymq.console.cluster.groups import Member, connection_of
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
 from gantrymq.console.names import is_own_group
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.console.rendering import lines
-from gantrymq.console.view import View, get
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.body import by_queue
 from gantrymq.remoting.codes import version_name
@@ -52,34 +52,38 @@ class ClientPages:
         """The list, and one consumer."""
         return [get("/clients", self.clients), get("/consumer", self.consumer)]
 
-    def clients(self, view: View) -> Response:
+    def clients(self, request: PageRequest) -> Response:
         """The producers and the consumers whose group, id or address contains ``q``."""
-        wanted = view.text("q").lower()
-        with self._source.session(view) as session:
+        wanted = request.text("q").lower()
+        with self._source.session(request) as session:
             producers = [
-                one for one in _producers(session) if wanted in f"{one.group} {one.client_id} {one.address}".lower()
+                producer
+                for producer in _producers(session)
+                if wanted in f"{producer.group} {producer.client_id} {producer.address}".lower()
             ]
             consumers, is_cut = _consumers(session)
         consumers = [
-            one for one in consumers if wanted in f"{one.group} {one.client.client_id} {one.client.address}".lower()
+            consumer
+            for consumer in consumers
+            if wanted in f"{consumer.group} {consumer.client.client_id} {consumer.client.address}".lower()
         ]
-        return view.page(
-            "cluster/clients.html.j2", producers=producers, consumers=consumers, wanted=view.text("q"), is_cut=is_cut
+        return request.page(
+            "cluster/clients.html.j2", producers=producers, consumers=consumers, wanted=request.text("q"), is_cut=is_cut
         )
 
-    def consumer(self, view: View) -> Response:
+    def consumer(self, request: PageRequest) -> Response:
         """One consumer: its queues, subscriptions, rates and settings; with ``threads`` what its threads do."""
-        group, client_id, wants_threads = view.text("group"), view.text("client"), bool(view.text("threads"))
-        with self._source.session(view) as session:
+        group, client_id, wants_threads = request.text("group"), request.text("client"), bool(request.text("threads"))
+        with self._source.session(request) as session:
             info = session.admin.consumer_running_info(group, client_id, jstack=wants_threads)
-        pop = {queue: ("pop", one) for queue, one in by_queue(info.mq_pop_table).items()}
-        return view.page(
+        pop = {queue: ("pop", state) for queue, state in by_queue(info.mq_pop_table).items()}
+        return request.page(
             "cluster/consumer.html.j2",
             group=group,
             client_id=client_id,
             threads=lines(info.jstack or "") if wants_threads else None,
             properties=sorted(info.properties.items()),
-            subscriptions=sorted(info.subscription_set, key=lambda one: one.topic),
+            subscriptions=sorted(info.subscription_set, key=lambda subscription: subscription.topic),
             queues=sorted(by_queue(info.mq_table).items()),
             pop_queues=sorted(pop),
             rates=sorted(info.status_table.items()),
@@ -89,17 +93,17 @@ class ClientPages:
 def _producers(session: ClusterSession) -> list[ProducerRow]:
     """A row for each producer. Several brokers list the same producer, which is one row."""
     rows: dict[tuple[str, str], ProducerRow] = {}
-    for broker, groups in session.each(session.masters(), lambda one: session.admin.all_producers(one.address)):
+    for broker, groups in session.each(session.masters(), lambda master: session.admin.all_producers(master.address)):
         for group, members in groups.items():
-            for one in members:
-                key = (group, one.client_id or "")
+            for member in members:
+                key = (group, member.client_id or "")
                 before = rows[key].brokers if key in rows else ()
                 rows[key] = ProducerRow(
                     *key,
-                    (one.remote_ip or "").removeprefix("/"),
-                    one.language or "",
-                    version_name(one.version),
-                    one.last_update_timestamp,
+                    (member.remote_ip or "").removeprefix("/"),
+                    member.language or "",
+                    version_name(member.version),
+                    member.last_update_timestamp,
                     (*before, broker.name),
                 )
     return [rows[key] for key in sorted(rows)]
@@ -107,22 +111,28 @@ def _producers(session: ClusterSession) -> list[ProducerRow]:
 
 def _consumers(session: ClusterSession) -> tuple[list[ConsumerRow], bool]:
     """A row for each member of each group; whether there are more groups than are asked."""
-    tables = session.each(session.masters(), lambda one: session.admin.subscription_groups(one.address))
+    tables = session.each(session.masters(), lambda master: session.admin.subscription_groups(master.address))
     groups = sorted({name for _, table in tables for name in table if is_own_group(name)})
     rows = list[ConsumerRow]()
     for group in groups[:_MAX_GROUPS]:
         connection = connection_of(session, group)
         if connection is None:
             continue
-        topics = ", ".join(_subscription_text(one) for _, one in sorted(connection.subscription_table.items()))
+        topics = ", ".join(
+            _subscription_text(subscription) for _, subscription in sorted(connection.subscription_table.items())
+        )
         model = connection.message_model or ""
         rows += [
-            ConsumerRow(group, Member.of(one), model, topics)
-            for one in sorted(connection.connection_set, key=lambda one: one.client_id or "")
+            ConsumerRow(group, Member.of(member), model, topics)
+            for member in sorted(connection.connection_set, key=lambda item: item.client_id or "")
         ]
     return rows, len(groups) > _MAX_GROUPS
 
 
-def _subscription_text(one: SubscriptionData) -> str:
+def _subscription_text(subscription: SubscriptionData) -> str:
     """``orders`` or ``orders (paid || sent)``."""
-    return one.topic if one.sub_string in (None, "", "*") else f"{one.topic} ({one.sub_string})"
+    return (
+        subscription.topic
+        if subscription.sub_string in (None, "", "*")
+        else f"{subscription.topic} ({subscription.sub_string})"
+    )

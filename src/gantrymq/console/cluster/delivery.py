@@ -8,8 +8,8 @@ from starlette.routing import Route
 from gantrymq.console.cluster.groups import Member, connection_of
 from gantrymq.console.cluster.messages import message_of
 from gantrymq.console.cluster.source import ClusterSource
+from gantrymq.console.page_request import PageRequest, action, get
 from gantrymq.console.rendering import url
-from gantrymq.console.view import View, action, get
 from gantrymq.errors import MQClientError
 
 _GOOD = ("CR_SUCCESS", "CR_COMMIT")
@@ -24,34 +24,36 @@ class DeliveryPages:
 
     def routes(self) -> list[Route]:
         """The question (GET) and the delivery (POST)."""
-        return [get("/deliver", self.ask), action("/deliver", self.deliver)]
+        return [get("/deliver", self.show_form), action("/deliver", self.deliver)]
 
-    def ask(self, view: View) -> Response:
+    def show_form(self, request: PageRequest) -> Response:
         """Which consumer of the group, for which message."""
-        group = view.text("group")
-        with self._source.session(view) as session:
-            message = message_of(view, session)
+        group = request.text("group")
+        with self._source.session(request) as session:
+            message = message_of(request, session)
             connection = connection_of(session, group)
-        members = [Member.of(one) for one in connection.connection_set] if connection else []
-        return view.page(
+        members = [Member.of(member) for member in connection.connection_set] if connection else []
+        return request.page(
             "cluster/deliver.html.j2",
-            group=group, message=message, link={name: view.text(name) for name in _LINK},
-            members=sorted(members, key=lambda one: one.client_id),
-        )  # fmt: skip
+            group=group,
+            message=message,
+            link={name: request.text(name) for name in _LINK},
+            members=sorted(members, key=lambda item: item.client_id),
+        )
 
-    def deliver(self, view: View) -> Response:
+    def deliver(self, request: PageRequest) -> Response:
         """POST: make the consumer consume the message now."""
-        group, client = view.text("group"), view.text("client")
-        with self._source.session(view) as session:
+        group, client = request.text("group"), request.text("client")
+        with self._source.session(request) as session:
             connection = connection_of(session, group)
-            if connection is None or all(one.client_id != client for one in connection.connection_set):
+            if connection is None or all(member.client_id != client for member in connection.connection_set):
                 raise MQClientError(f"{client} is no consumer of {group} any more. Nothing was delivered.")
-            message = message_of(view, session)
-            found = session.admin.consume_message_directly(
-                group, client, message.topic, message.offset_msg_id, str(message.store_host)
+            message = message_of(request, session)
+            direct = session.admin.consume_message_directly(
+                group, client, message.topic, message.offset_msg_id, session.broker(message.broker_name).address
             )
-        result = found.consume_result or "nothing"
-        more = f" {found.remark}" if found.remark else ""
-        text = f"{client} answered {result} after {found.spent_time_mills:,} ms.{more}"
-        link = {name: view.text(name) for name in _LINK} | {"id": message.msg_id}
-        return view.done(url("/trace", **link), text, is_problem=result not in _GOOD)
+        result = direct.consume_result or "nothing"
+        more = f" {direct.remark}" if direct.remark else ""
+        text = f"{client} answered {result} after {direct.spent_time_mills:,} ms.{more}"
+        link = {name: request.text(name) for name in _LINK} | {"id": message.msg_id}
+        return request.done(url("/trace", **link), text, is_problem=result not in _GOOD)

@@ -9,10 +9,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from gantrymq.broker.names import dlq_topic
+from gantrymq.client.admin.dead_letters import shown_origin
 from gantrymq.client.requests.calls import PullStatus
 from gantrymq.client.requests.records import decode_records, or_as_stored
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
-from gantrymq.console.view import View, get
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.format.message_json import message_fields
 from gantrymq.model.message_queue import MessageQueue
 
@@ -29,14 +30,14 @@ class DeadLetterExport:
         """The download."""
         return [get("/dlq-export/{name:path}", self.export)]
 
-    def export(self, view: View) -> Response:
+    def export(self, request: PageRequest) -> Response:
         """All letters of a group with store times in [begin, end), by queue and offset.
 
         The file is sent while it is read. If a broker fails meanwhile, the download breaks off, so that a browser tells
         it from a whole one.
         """
-        group, begin_ms, end_ms = view.name(), view.moment_ms("begin"), view.moment_ms("end")
-        with self._source.session(view) as session:
+        group, (begin_ms, end_ms) = request.name(), request.times_ms()
+        with self._source.session(request) as session:
             ranges = [
                 (queue, _bounds(session, queue, begin_ms, end_ms)) for queue in session.pull.queues(dlq_topic(group))
             ]
@@ -44,9 +45,12 @@ class DeadLetterExport:
         def lines() -> Iterator[bytes]:
             with self._source.lent([]) as session:
                 for queue, offsets in ranges:
-                    yield from _lines(session, queue, offsets)
+                    yield from _lines(session, group, queue, offsets)
 
-        name = "".join(one if one.isascii() and (one.isalnum() or one in "-_") else "-" for one in group)
+        name = "".join(
+            character if character.isascii() and (character.isalnum() or character in "-_") else "-"
+            for character in group
+        )
         headers = {"Content-Disposition": f'attachment; filename="dead-letters-{name}.jsonl"'}
         return StreamingResponse(lines(), media_type="application/octet-stream", headers=headers)
 
@@ -57,13 +61,14 @@ def _bounds(session: ClusterSession, queue: MessageQueue, begin_ms: int | None, 
     return range(first, last)
 
 
-def _lines(session: ClusterSession, queue: MessageQueue, offsets: range) -> Iterator[bytes]:
+def _lines(session: ClusterSession, group: str, queue: MessageQueue, offsets: range) -> Iterator[bytes]:
     limit, at = session.config.max_decompressed_body_size, offsets.start
     while at < offsets.stop:
         pulled = session.pull.pull(queue, at, min(offsets.stop - at, _CHUNK))
-        for one in decode_records(pulled.records, decompressed=False):
-            if one.queue_offset < offsets.stop:
-                fields = message_fields(one, or_as_stored(one, limit).body, queue.broker_name)
+        for message in decode_records(pulled.records, decompressed=False):
+            if message.queue_offset < offsets.stop:
+                fields = message_fields(message, or_as_stored(message, limit).body, queue.broker_name)
+                fields["originTopic"] = shown_origin(message.properties, group, session.config.namespace)
                 yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
         if pulled.next_begin_offset <= at or pulled.status is PullStatus.NO_NEW_MSG:
             return

@@ -1,4 +1,4 @@
-"""Two operators who change the same thing: what a form carries of what its page showed, and the page of a conflict."""
+"""Detects that settings changed since a form was shown: the hash in the form, and the page of a conflict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.json import encode
 from starlette.responses import Response
 
 from gantrymq.console.cluster.source import Broker
-from gantrymq.console.view import View
+from gantrymq.console.page_request import PageRequest
 
 
 def fingerprint(settings: Sequence[tuple[Broker, object]]) -> str:
@@ -19,6 +19,6 @@ def fingerprint(settings: Sequence[tuple[Broker, object]]) -> str:
     return sha256(encode(shown, order="deterministic")).hexdigest()[:16]
 
 
-def conflict(view: View, text: str, name: str, address: str) -> Response:
+def conflict(request: PageRequest, text: str, name: str, address: str) -> Response:
     """The page that says that nothing was changed, and why. ``name`` and ``address`` are a link to what it is about."""
-    return view.page("conflict.html.j2", status=409, text=text, links=[(name, address)])
+    return request.page("conflict.html.j2", status=409, text=text, links=[(name, address)])

@@ -17,8 +17,8 @@ from gantrymq.console.cluster.groups import connection_of, group_settings, progr
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.failures import failure_text
 from gantrymq.console.names import is_own_group
+from gantrymq.console.page_request import PageRequest, action, get
 from gantrymq.console.rendering import url
-from gantrymq.console.view import View, action, get
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.model.java import INT_MAX
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
@@ -43,85 +43,87 @@ class GroupChangePages:
             action("/groups/delete", self.delete),
         ]
 
-    def create(self, view: View) -> Response:
+    def create(self, request: PageRequest) -> Response:
         """POST: a new group, at one master or all."""
-        name, broker = view.text("group"), view.text("broker")
+        name, broker = request.text("group"), request.text("broker")
         reason = wrong_group(name)
         if reason is not None:
             raise HTTPException(400, reason)
-        with self._source.session(view) as session:
-            targets = [one for one in session.masters() if broker in ("", one.name)]
+        with self._source.session(request) as session:
+            targets = [master for master in session.masters() if broker in ("", master.name)]
             if not targets:
                 raise MQClientError("There is no such master broker.")
-            before = [one.name for one, _ in group_settings(session, name) if one in targets]
+            before = [target.name for target, _ in group_settings(session, name) if target in targets]
             if before:
-                return _conflict(view, name, f"{name} exists already at {', '.join(before)}. Nothing was changed.")
-            wanted = _wanted(view, SubscriptionGroupConfig(group_name=name))
-            return _put(view, session, name, [(one, wanted) for one in targets], "created")
+                return _conflict(request, name, f"{name} exists already at {', '.join(before)}. Nothing was changed.")
+            wanted = _wanted(request, SubscriptionGroupConfig(group_name=name))
+            return _put(request, session, name, [(target, wanted) for target in targets], "created")
 
-    def change(self, view: View) -> Response:
+    def change(self, request: PageRequest) -> Response:
         """POST: other settings, at each broker that has the group."""
-        name = view.text("group")
-        with self._source.session(view) as session:
-            found = group_settings(session, name)
-            if not found or fingerprint(found) != view.text("seen"):
-                return _conflict(view, name, _meanwhile(name))
-            wanted = [(one, _wanted(view, replace(config, attributes={}))) for one, config in found]
-            return _put(view, session, name, wanted, "changed")
+        name = request.text("group")
+        with self._source.session(request) as session:
+            settings = group_settings(session, name)
+            if not settings or fingerprint(settings) != request.text("seen"):
+                return _conflict(request, name, _meanwhile(name))
+            wanted = [(target, _wanted(request, replace(config, attributes={}))) for target, config in settings]
+            return _put(request, session, name, wanted, "changed")
 
-    def ask_delete(self, view: View) -> Response:
+    def ask_delete(self, request: PageRequest) -> Response:
         """The question before a deletion."""
-        name = view.text("group")
-        with self._source.session(view) as session:
-            found = group_settings(session, name)
-            if not found:
+        name = request.text("group")
+        with self._source.session(request) as session:
+            settings = group_settings(session, name)
+            if not settings:
                 raise MQClientError(f"There is no group {name}.")
             connection, queues = connection_of(session, name), progress(session, name)
-            return view.page(
+            return request.page(
                 "cluster/group_delete.html.j2",
-                name=name, brokers=[one.name for one, _ in found], seen=fingerprint(found),
+                name=name,
+                brokers=[target.name for target, _ in settings],
+                seen=fingerprint(settings),
                 members=len(connection.connection_set) if connection else 0,
-                behind=sum(max(one.broker_offset - one.consumer_offset, 0) for one in queues.values()),
-            )  # fmt: skip
+                behind=sum(max(wrapper.broker_offset - wrapper.consumer_offset, 0) for wrapper in queues.values()),
+            )
 
-    def delete(self, view: View) -> Response:
+    def delete(self, request: PageRequest) -> Response:
         """POST: delete a group whose name was typed again, with its offsets if that is chosen."""
-        name = view.text("group")
-        if view.text("again") != name:
+        name = request.text("group")
+        if request.text("again") != name:
             raise HTTPException(400, f"Type the name of the group, {name}, to delete it. Nothing was changed.")
         if not is_own_group(name):
             raise HTTPException(400, f"{name} is a group of RocketMQ itself. Nothing was changed.")
-        with self._source.session(view) as session:
-            found = group_settings(session, name)
-            if not found:
-                return _conflict(view, name, f"{name} has been deleted meanwhile.")
-            if fingerprint(found) != view.text("seen"):
-                return _conflict(view, name, _meanwhile(name))
+        with self._source.session(request) as session:
+            settings = group_settings(session, name)
+            if not settings:
+                return _conflict(request, name, f"{name} has been deleted meanwhile.")
+            if fingerprint(settings) != request.text("seen"):
+                return _conflict(request, name, _meanwhile(name))
             done, problems = list[str](), list[str]()
-            for broker, _ in found:
+            for broker, _ in settings:
                 try:
-                    removes = bool(view.text("offsets"))
+                    removes = bool(request.text("offsets"))
                     session.admin.delete_subscription_group(name, remove_offset=removes, broker=broker.address)
                     done.append(broker.name)
                 except GantrymqError as error:
                     problems.append(f"{broker.name}: {failure_text(error)}.")
         text = f"{name} was deleted at {', '.join(done)}." if done else f"{name} was not deleted."
-        return view.done("/groups", " ".join([text, *problems]), is_problem=bool(problems))
+        return request.done("/groups", " ".join([text, *problems]), is_problem=bool(problems))
 
 
-def _wanted(view: View, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+def _wanted(request: PageRequest, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
     """The settings of a form. A check box that is not checked sends nothing."""
-    flags = {name: bool(view.text(name)) for name in _FLAGS}
+    flags = {name: bool(request.text(name)) for name in _FLAGS}
     return replace(
         config,
-        retry_max_times=view.number("retries", config.retry_max_times, least=_UNLIMITED, most=INT_MAX),
-        retry_queue_nums=view.number("retry_queues", config.retry_queue_nums, most=_MAX_QUEUES),
+        retry_max_times=request.number("retries", config.retry_max_times, minimum=_UNLIMITED, maximum=INT_MAX),
+        retry_queue_nums=request.number("retry_queues", config.retry_queue_nums, maximum=_MAX_QUEUES),
         **flags,
     )
 
 
 def _put(
-    view: View,
+    request: PageRequest,
     session: ClusterSession,
     name: str,
     wanted: list[tuple[Broker, SubscriptionGroupConfig]],
@@ -138,11 +140,11 @@ def _put(
     for broker, config in wanted:
         if broker.name in now and _shown(now[broker.name]) == _shown(config):
             done.append(broker.name)
-        elif not any(one.startswith(f"{broker.name}: ") for one in problems):
+        elif not any(problem.startswith(f"{broker.name}: ") for problem in problems):
             problems.append(f"{broker.name} has it otherwise: another operator changed it at the same time.")
     text = f"{name} was {what} at {', '.join(done)}." if done else f"{name} was not {what}."
     path = url("/groups", name) if done else "/groups"
-    return view.done(path, " ".join([text, *problems]), is_problem=bool(problems))
+    return request.done(path, " ".join([text, *problems]), is_problem=bool(problems))
 
 
 def _shown(config: SubscriptionGroupConfig) -> tuple[object, ...]:
@@ -154,5 +156,5 @@ def _meanwhile(name: str) -> str:
     return f"{name} has been changed since the page was loaded. Nothing was changed now: look at it, and try again."
 
 
-def _conflict(view: View, name: str, text: str) -> Response:
-    return conflict(view, text, f"Group {name}", url("/groups", name))
+def _conflict(request: PageRequest, name: str, text: str) -> Response:
+    return conflict(request, text, f"Group {name}", url("/groups", name))

@@ -10,13 +10,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gantrymq.console.cluster.fingerprint import fingerprint
-from gantrymq.console.cluster.lag import GroupLag, group_lags, progress_of
+from gantrymq.console.cluster.lag import ClusterGroupLag, group_lags, progress_of
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.names import is_own_group
-from gantrymq.console.view import View, get
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError, RemotingTimeoutError
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.remoting.bodies.client import Connection, ConsumerConnection
+from gantrymq.remoting.bodies.client import ClientConnection, ConsumerConnection
 from gantrymq.remoting.bodies.group import OffsetWrapper, SubscriptionGroupConfig
 from gantrymq.remoting.body import by_queue
 from gantrymq.remoting.codes import ResponseCode, version_name
@@ -36,9 +36,11 @@ class Member:
     version: str
 
     @classmethod
-    def of(cls, one: Connection) -> Member:
+    def of(cls, connection: ClientConnection) -> Member:
         """The member of a connection."""
-        return cls(one.client_id or "", one.client_addr, one.language, version_name(one.version))
+        return cls(
+            connection.client_id or "", connection.client_addr, connection.language, version_name(connection.version)
+        )
 
 
 @dataclass(frozen=True)
@@ -72,71 +74,81 @@ class GroupPages:
             get("/groups/{name:path}", self.group),
         ]
 
-    def groups(self, view: View) -> Response:
+    def groups(self, request: PageRequest) -> Response:
         """The groups whose names contain ``q``: those of applications, or with ``kind=all`` all."""
-        kind, wanted, start = view.text("kind", "own"), view.text("q"), view.number("start", 0)
+        kind, wanted, start = request.text("kind", "own"), request.text("q"), request.number("start", 0)
         if kind not in ("own", "all"):
             raise HTTPException(400, f"kind: {kind!r} is neither own nor all")
-        with self._source.session(view) as session:
+        with self._source.session(request) as session:
             masters = session.masters()
-            tables = session.each(masters, lambda one: session.admin.subscription_groups(one.address))
+            tables = session.each(masters, lambda master: session.admin.subscription_groups(master.address))
             lags = group_lags(session, masters) if tables else {}
             known = {name for _, table in tables for name in table} | {*lags}
             names = sorted(
-                one for one in known if (kind == "all" or is_own_group(one)) and wanted.lower() in one.lower()
+                group for group in known if (kind == "all" or is_own_group(group)) and wanted.lower() in group.lower()
             )
             # A group's members are asked at each of its brokers: with one away that would be a timeout for each group.
-            asks = not view.missing
+            asks = not request.missing
             rows = [
-                (name, lags.get(name) or GroupLag(name), connection_of(session, name) if asks else None)
+                (name, lags.get(name) or ClusterGroupLag(name), connection_of(session, name) if asks else None)
                 for name in names[start : start + _STEP]
             ]
-        return view.page(
+        return request.page(
             "cluster/groups.html.j2",
-            rows=rows, total=len(names), start=start, step=_STEP, kind=kind, wanted=wanted, knows_members=asks,
+            rows=rows,
+            total=len(names),
+            start=start,
+            step=_STEP,
+            kind=kind,
+            wanted=wanted,
+            knows_members=asks,
             brokers=masters,
-        )  # fmt: skip
+        )
 
-    def group(self, view: View) -> Response:
+    def group(self, request: PageRequest) -> Response:
         """One group."""
-        return self._shown(view, view.name(), "cluster/group.html.j2")
+        return self._shown(request, request.name(), "cluster/group.html.j2")
 
-    def live(self, view: View) -> Response:
+    def live(self, request: PageRequest) -> Response:
         """The lag and the members of one group, which htmx polls."""
-        return self._shown(view, view.text("group"), "cluster/group_part.html.j2")
+        return self._shown(request, request.text("group"), "cluster/group_part.html.j2")
 
-    def _shown(self, view: View, name: str, template: str) -> Response:
-        with self._source.session(view) as session:
+    def _shown(self, request: PageRequest, name: str, template: str) -> Response:
+        with self._source.session(request) as session:
             settings = group_settings(session, name)
             queues, connection = progress(session, name), connection_of(session, name)
-            if not settings and not queues and connection is None and not view.missing:
+            if not settings and not queues and connection is None and not request.missing:
                 raise MQClientError(f"There is no group {name}.")
-            members = [Member.of(one) for one in connection.connection_set] if connection else []
+            members = [Member.of(item) for item in connection.connection_set] if connection else []
             owners = _owners(session, name, members)
             rows = [
                 QueueLag(
                     queue,
-                    one.broker_offset,
-                    one.consumer_offset,
-                    max(one.pull_offset - one.consumer_offset, 0),
-                    one.last_timestamp,
+                    wrapper.broker_offset,
+                    wrapper.consumer_offset,
+                    max(wrapper.pull_offset - wrapper.consumer_offset, 0),
+                    wrapper.last_timestamp,
                     owners.get(queue, ""),
                 )
-                for queue, one in queues.items()
+                for queue, wrapper in queues.items()
             ]
-            return view.page(
+            return request.page(
                 template,
-                name=name, queues=rows, connection=connection, settings=settings, seen=fingerprint(settings),
+                name=name,
+                queues=rows,
+                connection=connection,
+                settings=settings,
+                seen=fingerprint(settings),
                 is_own=is_own_group(name),
-                members=sorted(members, key=lambda one: one.client_id),
-                behind=sum(one.behind for one in rows),
-                topics=sorted({one.queue.topic for one in rows if not one.queue.topic.startswith("%RETRY%")}),
-            )  # fmt: skip
+                members=sorted(members, key=lambda member: member.client_id),
+                behind=sum(row.behind for row in rows),
+                topics=sorted({row.queue.topic for row in rows if not row.queue.topic.startswith("%RETRY%")}),
+            )
 
 
 def group_settings(session: ClusterSession, name: str) -> list[tuple[Broker, SubscriptionGroupConfig]]:
     """A group's settings at each master that has it. All groups are read: RocketMQ creates one that is asked for."""
-    tables = session.each(session.masters(), lambda one: session.admin.subscription_groups(one.address))
+    tables = session.each(session.masters(), lambda master: session.admin.subscription_groups(master.address))
     return [(broker, table[name]) for broker, table in tables if name in table]
 
 
@@ -171,9 +183,9 @@ def _owners(session: ClusterSession, name: str, members: Sequence[Member]) -> di
     """The client that has each queue, as the clients say. A client that does not answer has none."""
     owners: dict[MessageQueue, str] = {}
     timeouts = 0
-    for one in members[:_MAX_MEMBERS]:
+    for member in members[:_MAX_MEMBERS]:
         try:
-            info = session.admin.consumer_running_info(name, one.client_id)
+            info = session.admin.consumer_running_info(name, member.client_id)
         except RemotingTimeoutError:  # the broker waits for the client
             timeouts += 1
             session.unanswered.clear()
@@ -182,5 +194,5 @@ def _owners(session: ClusterSession, name: str, members: Sequence[Member]) -> di
             continue
         except GantrymqError:
             continue  # clients of other languages may not answer this
-        owners |= dict.fromkeys(by_queue({**info.mq_table, **info.mq_pop_table}), one.client_id)
+        owners |= dict.fromkeys(by_queue({**info.mq_table, **info.mq_pop_table}), member.client_id)
     return owners

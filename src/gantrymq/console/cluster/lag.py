@@ -16,7 +16,7 @@ from gantrymq.remoting.body import by_queue
 
 
 @dataclass
-class GroupLag:
+class ClusterGroupLag:
     """The progress of a group over all its topics and brokers, in messages.
 
     ``consumed_ms`` is the store time of the message that was consumed last in the queue that is furthest ahead.
@@ -31,15 +31,15 @@ class GroupLag:
     @property
     def own_topics(self) -> list[str]:
         """The topics without that of the group's retries."""
-        return sorted(one for one in self.topics if not one.startswith(RETRY_PREFIX))
+        return sorted(topic for topic in self.topics if not topic.startswith(RETRY_PREFIX))
 
 
-def group_lags(session: ClusterSession, brokers: list[Broker]) -> dict[str, GroupLag]:
+def group_lags(session: ClusterSession, brokers: list[Broker]) -> dict[str, ClusterGroupLag]:
     """The progress of each group that has consumed, by name. A broker that does not answer is left out."""
-    lags: dict[str, GroupLag] = {}
-    answers = session.each(brokers, lambda one: session.admin.broker_consume_stats(one.address))
-    for _, found in answers:
-        _add(lags, found, session.config.namespace)
+    lags: dict[str, ClusterGroupLag] = {}
+    answers = session.each(brokers, lambda broker: session.admin.broker_consume_stats(broker.address))
+    for _, stats in answers:
+        _add(lags, stats, session.config.namespace)
     return lags
 
 
@@ -47,24 +47,24 @@ def progress_of(session: ClusterSession, brokers: list[Broker], group: str) -> d
     """The progress of one group by queue, also of one without a retry topic, whose brokers no route names."""
     full = wrap_namespace(session.config.namespace, group)
     table: dict[MessageQueue, OffsetWrapper] = {}
-    for _, found in session.each(brokers, lambda one: session.admin.broker_consume_stats(one.address)):
-        for queue, one in _queues(groups[full] for groups in found.consume_stats_list if full in groups):
+    for _, stats in session.each(brokers, lambda broker: session.admin.broker_consume_stats(broker.address)):
+        for queue, wrapper in _queues(groups[full] for groups in stats.consume_stats_list if full in groups):
             topic = without_namespace(session.config.namespace, queue.topic)
-            table[MessageQueue(topic, queue.broker_name, queue.queue_id)] = one
+            table[MessageQueue(topic, queue.broker_name, queue.queue_id)] = wrapper
     return dict(sorted(table.items()))
 
 
-def _add(lags: dict[str, GroupLag], found: ConsumeStatsList, namespace: str) -> None:
-    for groups in found.consume_stats_list:
+def _add(lags: dict[str, ClusterGroupLag], stats_list: ConsumeStatsList, namespace: str) -> None:
+    for groups in stats_list.consume_stats_list:
         for group, stats in groups.items():
             if wrap_namespace(namespace, group) != group:
                 continue  # of another namespace
             name = without_namespace(namespace, group)
-            lag = lags.setdefault(name, GroupLag(name))
-            for queue, one in _queues([stats]):
-                lag.behind += max(one.broker_offset - one.consumer_offset, 0)
+            lag = lags.setdefault(name, ClusterGroupLag(name))
+            for queue, wrapper in _queues([stats]):
+                lag.behind += max(wrapper.broker_offset - wrapper.consumer_offset, 0)
                 lag.queues += 1
-                lag.consumed_ms = max(lag.consumed_ms, one.last_timestamp)
+                lag.consumed_ms = max(lag.consumed_ms, wrapper.last_timestamp)
                 lag.topics |= {without_namespace(namespace, queue.topic)}
 
 

@@ -14,12 +14,12 @@ from gantrymq.client.admin.messages import FOREVER_MS
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.console.body_view import VIEWS, body_view
-from gantrymq.console.cluster.browse import Found, newest, row_of
+from gantrymq.console.cluster.browse import MessageTable, newest_messages, row_of
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
 from gantrymq.console.failures import failure_text
 from gantrymq.console.names import NORMAL, kind_of
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.console.rendering import url
-from gantrymq.console.view import View, get
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError
 from gantrymq.format.trace import TRACE_TOPIC, TraceRecord, decode_traces
 from gantrymq.model.flags import COMPRESSED
@@ -35,7 +35,7 @@ KINDS = {
     "unique": "Unique key",
     "offset": "Offset",
 }
-_MOST = (20, 50, 100, 200)
+_COUNTS = (20, 50, 100, 200)
 
 
 class MessagePages:
@@ -53,62 +53,70 @@ class MessagePages:
             get("/trace", self.trace),
         ]
 
-    def search(self, view: View) -> Response:
+    def search(self, request: PageRequest) -> Response:
         """The form, and the messages that were found if it was sent."""
-        by = view.text("by", "topic")
+        by = request.text("by", "topic")
         if by not in KINDS:
             raise HTTPException(400, f"by: {by!r} is none of {', '.join(KINDS)}")
-        with self._source.session(view) as session:
+        with self._source.session(request) as session:
             servers = session.server_names()
-            topics = [one for one in session.admin.topics() if kind_of(one, servers) == NORMAL]
-            found = problem = None
-            if view.text("topic"):
+            topics = [topic for topic in session.admin.topics() if kind_of(topic, servers) == NORMAL]
+            result = problem = None
+            if request.text("topic"):
                 try:
-                    found = _search(view, session, by)
+                    result = _search(request, session, by)
                 except (MQClientError, MQBrokerError) as error:
                     problem = failure_text(error) if isinstance(error, MQClientError) else None
                     if problem is None:
                         raise
-            return view.page(
+            return request.page(
                 "cluster/messages.html.j2",
-                by=by, kinds=KINDS, topics=topics, found=found, problem=problem, counts=_MOST,
-            )  # fmt: skip
+                by=by,
+                kinds=KINDS,
+                topics=topics,
+                found=result,
+                problem=problem,
+                counts=_COUNTS,
+            )
 
-    def message(self, view: View) -> Response:
+    def message(self, request: PageRequest) -> Response:
         """One message with its properties and its body."""
-        with self._source.session(view) as session:
-            message = message_of(view, session)
-            place = _place(message, session)
-            link = {name: view.text(name) for name in ("topic", "broker", "queue", "offset", "id")}
-            body = body_view(bytes(message.body), view.text("view"))
-            return view.page(
+        with self._source.session(request) as session:
+            message = message_of(request, session)
+            message_queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+            link = {name: request.text(name) for name in ("topic", "broker", "queue", "offset", "id")}
+            body = body_view(bytes(message.body), request.text("view"))
+            return request.page(
                 "message.html.j2",
                 title=f"Message of {message.topic}",
                 subtitle=message.msg_id,
-                facts=_facts(view, message, place),
+                facts=_facts(request, message, message_queue),
                 properties=sorted(message.properties.items()),
                 body=body,
-                body_links={one: url("/message", **link, view=one) for one in VIEWS},
+                body_links={view: url("/message", **link, view=view) for view in VIEWS},
                 download=url("/message/body", **link),
                 links=[
                     ("Trace and consumers", url("/trace", **{**link, "id": message.msg_id})),
                     ("Topic", url("/topics", message.topic)),
-                    *_neighbours(link, message, place),
+                    *_neighbours(link, message, message_queue),
                 ],
             )
 
-    def download(self, view: View) -> Response:
+    def download(self, request: PageRequest) -> Response:
         """The whole body as a file. Its type is never one that a browser shows."""
-        with self._source.session(view) as session:
-            message = message_of(view, session)
-        name = "".join(one if one.isascii() and one.isalnum() else "-" for one in message.msg_id) or "body"
+        with self._source.session(request) as session:
+            message = message_of(request, session)
+        name = (
+            "".join(character if character.isascii() and character.isalnum() else "-" for character in message.msg_id)
+            or "body"
+        )
         headers = {"Content-Disposition": f'attachment; filename="{name}.bin"'}
         return Response(bytes(message.body), media_type="application/octet-stream", headers=headers)
 
-    def trace(self, view: View) -> Response:
+    def trace(self, request: PageRequest) -> Response:
         """What clients have recorded of a message, and which groups of its topic have consumed it."""
-        msg_id, trace_topic = view.text("id"), view.text("trace_topic", TRACE_TOPIC)
-        with self._source.session(view) as session:
+        msg_id, trace_topic = request.text("id"), request.text("trace_topic", TRACE_TOPIC)
+        with self._source.session(request) as session:
             records, problem = list[TraceRecord](), ""
             tracks: list[Track] | None = None
             if msg_id:
@@ -116,31 +124,45 @@ class MessagePages:
                     records = _records(session, trace_topic, msg_id)
                 except (MQClientError, MQBrokerError) as error:
                     problem = failure_text(error)
-                if view.text("topic"):
-                    tracks = _tracks(session, message_of(view, session))
-            return view.page(
+                if request.text("topic"):
+                    tracks = _tracks(session, message_of(request, session))
+            return request.page(
                 "cluster/trace.html.j2",
-                msg_id=msg_id, trace_topic=trace_topic, records=records, tracks=tracks, problem=problem,
-                link={name: view.text(name) for name in ("topic", "broker", "queue", "offset", "id")},
-            )  # fmt: skip
+                msg_id=msg_id,
+                trace_topic=trace_topic,
+                records=records,
+                tracks=tracks,
+                problem=problem,
+                link={name: request.text(name) for name in ("topic", "broker", "queue", "offset", "id")},
+            )
 
 
-def _search(view: View, session: ClusterSession, by: str) -> Found:
-    topic, most = view.text("topic"), view.number("most", 50, least=1, most=1000)
-    begin_ms, end_ms = view.moment_ms("begin"), view.moment_ms("end")
-    what = view.text("key") if by in ("key", "unique") else view.text("id") if by == "id" else ""
+def _search(request: PageRequest, session: ClusterSession, by: str) -> MessageTable:
+    topic, max_messages = request.text("topic"), request.number("most", 50, minimum=1, maximum=1000)
+    begin_ms, end_ms = request.times_ms()
+    what = request.text("key") if by in ("key", "unique") else request.text("id") if by == "id" else ""
     if by in ("key", "unique", "id") and not what:
-        return Found(notes=["Enter what to search for."])
+        return MessageTable(notes=["Enter what to search for."])
     match by:
         case "topic":
-            tag = view.text("tag") or "*"
-            return newest(
-                session, topic, most=most, begin_ms=begin_ms, end_ms=end_ms, tag=tag,
-                broker_name=view.text("broker") or None, queue_id=view.optional_number("queue", most=INT_MAX),
-            )  # fmt: skip
+            tag = request.text("tag") or "*"
+            return newest_messages(
+                session,
+                topic,
+                max_messages=max_messages,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                tag=tag,
+                broker_name=request.text("broker") or None,
+                queue_id=request.optional_number("queue", maximum=INT_MAX),
+            )
         case "key":
             messages = session.admin.query_message(
-                topic, what, max_num=most, begin_ms=begin_ms or 0, end_ms=FOREVER_MS if end_ms is None else end_ms
+                topic,
+                what,
+                max_num=max_messages,
+                begin_ms=begin_ms or 0,
+                end_ms=FOREVER_MS if end_ms is None else end_ms,
             )
         case "unique":
             messages = session.admin.query_message_by_unique_key(
@@ -149,48 +171,41 @@ def _search(view: View, session: ClusterSession, by: str) -> Found:
         case "id":
             messages = [session.admin.view_message(topic, what)]
         case _:
-            messages = _at_offset(view, session, topic)
-    return Found([row_of(one, one.broker_name or _broker_name(one, session)) for one in reversed(messages)])
+            messages = _at_offset(request, session, topic)
+    return MessageTable([row_of(message, message.broker_name) for message in reversed(messages)])
 
 
-def _at_offset(view: View, session: ClusterSession, topic: str) -> list[ReceivedMessage]:
+def _at_offset(request: PageRequest, session: ClusterSession, topic: str) -> list[ReceivedMessage]:
     """The messages at an offset: one of each broker that has the queue, unless a broker is given."""
-    queue_id, offset = view.number("queue", 0, most=INT_MAX), view.number("offset", 0)
+    queue_id, offset = request.number("queue", 0, maximum=INT_MAX), request.number("offset", 0)
     queues = TopicRoute.of(topic, session.admin.topic_route(topic)).subscribe
-    wanted = view.text("broker")
-    chosen = [one for one in queues if one.queue_id == queue_id and wanted in ("", one.broker_name)]
+    wanted = request.text("broker")
+    chosen = [queue for queue in queues if queue.queue_id == queue_id and wanted in ("", queue.broker_name)]
     if not chosen:
         raise MQClientError(f"{topic} has no queue {queue_id} that may be read there.")
-    found = [session.optional(one.broker_name, partial(session.admin.message_at, one, offset)) for one in chosen]
-    return [one for one in found if one is not None]
+    messages = [
+        session.optional(matching.broker_name, partial(session.admin.message_at, matching, offset))
+        for matching in chosen
+    ]
+    return [message for message in messages if message is not None]
 
 
-def message_of(view: View, session: ClusterSession) -> ReceivedMessage:
+def message_of(request: PageRequest, session: ClusterSession) -> ReceivedMessage:
     """The message of a link: by queue and offset, or by id. Raises a 404 if there is none."""
-    topic = view.text("topic")
+    topic = request.text("topic")
     if not topic:
         raise HTTPException(400, "topic: it is missing")
-    if view.text("broker"):
-        queue = MessageQueue(topic, view.text("broker"), view.number("queue", 0, most=INT_MAX))
-        offset = view.number("offset", 0)
-        found = session.admin.message_at(queue, offset)
-        if found is None:
+    if request.text("broker"):
+        queue = MessageQueue(topic, request.text("broker"), request.number("queue", 0, maximum=INT_MAX))
+        offset = request.number("offset", 0)
+        message = session.admin.message_at(queue, offset)
+        if message is None:
             raise HTTPException(404, f"No message is at offset {offset} of queue {queue.queue_id} of {topic}.")
-        return found
-    return session.admin.view_message(topic, view.text("id"))
+        return message
+    return session.admin.view_message(topic, request.text("id"))
 
 
-def _broker_name(message: ReceivedMessage, session: ClusterSession) -> str:
-    """The name of the broker that stored a message; empty if none has the address."""
-    host = str(message.store_host)
-    return next((one.name for one in session.brokers() if one.address == host), "")
-
-
-def _place(message: ReceivedMessage, session: ClusterSession) -> MessageQueue:
-    return MessageQueue(message.topic, message.broker_name or _broker_name(message, session), message.queue_id)
-
-
-def _facts(view: View, message: ReceivedMessage, place: MessageQueue) -> list[tuple[str, object]]:
+def _facts(request: PageRequest, message: ReceivedMessage, message_queue: MessageQueue) -> list[tuple[str, object]]:
     from gantrymq.console.rendering import time_in
 
     compressed = message.sys_flag & COMPRESSED
@@ -198,10 +213,10 @@ def _facts(view: View, message: ReceivedMessage, place: MessageQueue) -> list[tu
         ("Topic", message.topic),
         ("Tag", message.tags or None),
         ("Keys", " ".join(message.keys) or None),
-        ("Queue", f"{message.queue_id} at {place.broker_name or 'an unknown broker'}"),
+        ("Queue", f"{message.queue_id} at {message_queue.broker_name or 'an unknown broker'}"),
         ("Queue offset", f"{message.queue_offset:,}"),
-        ("Stored", time_in(view.zone, message.store_timestamp_ms)),
-        ("Born", time_in(view.zone, message.born_timestamp_ms)),
+        ("Stored", time_in(request.zone, message.store_timestamp_ms)),
+        ("Born", time_in(request.zone, message.born_timestamp_ms)),
         ("Born at", str(message.born_host)),
         ("Stored at", str(message.store_host)),
         ("Message id", message.msg_id),
@@ -215,14 +230,16 @@ def _facts(view: View, message: ReceivedMessage, place: MessageQueue) -> list[tu
     return facts
 
 
-def _neighbours(link: Mapping[str, str], message: ReceivedMessage, place: MessageQueue) -> list[tuple[str, str]]:
+def _neighbours(
+    link: Mapping[str, str], message: ReceivedMessage, message_queue: MessageQueue
+) -> list[tuple[str, str]]:
     """Links to the messages before and after in the queue, for a message that was found by its offset."""
     if not link["broker"]:
         return []
-    where = {"topic": link["topic"], "broker": place.broker_name, "queue": message.queue_id}
+    where = {"topic": link["topic"], "broker": message_queue.broker_name, "queue": message.queue_id}
     before = [message.queue_offset - 1] if message.queue_offset > message.min_offset else []
     return [
-        *(("← Offset before", url("/message", **where, offset=one)) for one in before),
+        *(("← Offset before", url("/message", **where, offset=other)) for other in before),
         ("Offset after →", url("/message", **where, offset=message.queue_offset + 1)),
     ]
 
@@ -232,13 +249,13 @@ def _neighbours(link: Mapping[str, str], message: ReceivedMessage, place: Messag
 
 def _records(session: ClusterSession, topic: str, msg_id: str) -> list[TraceRecord]:
     """The records of a message in the trace topic, oldest first."""
-    found = list[TraceRecord]()
+    found_records = list[TraceRecord]()
     for message in session.admin.query_message(topic, msg_id):
         records, unread = decode_traces(bytes(message.body).decode("utf-8", "replace"))
-        found += [one for one in records if msg_id in (one.msg_id, one.offset_msg_id)]
+        found_records += [record for record in records if msg_id in (record.msg_id, record.offset_msg_id)]
         if unread:
             session.missing.append((f"trace message {message.msg_id}", "a part of it is no record"))
-    return sorted(found, key=lambda one: one.timestamp_ms)
+    return sorted(found_records, key=lambda record: record.timestamp_ms)
 
 
 @dataclass(frozen=True)
@@ -252,19 +269,18 @@ class Track:
 
 
 def _tracks(session: ClusterSession, message: ReceivedMessage) -> list[Track]:
-    names = {message.broker_name or _broker_name(message, session)}
     try:
         groups = session.admin.topic_consumers(message.topic)
     except GantrymqError as error:
         session.note_missing(message.topic, error)
         return []
-    return [_track(session, message, group, names) for group in groups]
+    return [_track(session, message, group) for group in groups]
 
 
-def _track(session: ClusterSession, message: ReceivedMessage, group: str, names: set[str]) -> Track:
+def _track(session: ClusterSession, message: ReceivedMessage, group: str) -> Track:
     stats = session.optional(group, lambda: session.admin.consume_stats(group, message.topic)) or {}
-    places = [one for one in stats if one.queue_id == message.queue_id and one.broker_name in names]
-    committed = max((stats[queue].consumer_offset for queue in places), default=None)
+    wrapper = stats.get(MessageQueue(message.topic, message.broker_name, message.queue_id))
+    committed = None if wrapper is None else wrapper.consumer_offset
     online = is_online(session, group)
     if committed is not None and committed > message.queue_offset:
         return Track(group, "consumed, or skipped by its filter", committed, online)

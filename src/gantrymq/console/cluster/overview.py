@@ -15,10 +15,10 @@ from starlette.routing import Route
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.console.cluster.broker_state import BrokerState, broker_state
-from gantrymq.console.cluster.lag import GroupLag, group_lags
+from gantrymq.console.cluster.lag import ClusterGroupLag, group_lags
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.names import DLQ, NORMAL, is_own_group, kind_of
-from gantrymq.console.view import View, get
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.errors import GantrymqError, MQBrokerError
 
 _MIN_AGE_S = 0.9
@@ -28,7 +28,7 @@ _MAX_GROUPS = 10
 
 
 @dataclass(frozen=True)
-class Look:
+class ClusterSnapshot:
     """The cluster at one time. ``lags`` are sorted by how far they are behind, the largest first.
 
     ``name_servers`` has the settings of each name server that answers.
@@ -40,24 +40,24 @@ class Look:
     topics: int
     groups: int
     dead_letter_topics: int
-    lags: tuple[GroupLag, ...]
+    lags: tuple[ClusterGroupLag, ...]
     missing: tuple[tuple[str, str], ...]
 
     @property
     def totals(self) -> Mapping[str, float]:
         """Sums over the brokers that answer."""
-        masters = [one for one in self.brokers if one.broker.is_master]
+        masters = [broker for broker in self.brokers if broker.broker.is_master]
         return {
-            "in_tps": sum(one.in_tps or 0 for one in masters),
-            "out_tps": sum(one.out_tps or 0 for one in self.brokers),
-            "in_today": sum(one.in_today or 0 for one in masters),
-            "out_today": sum(one.out_today or 0 for one in self.brokers),
-            "behind": sum(one.behind for one in self.lags),
-            "up": sum(one.is_up for one in self.brokers),
+            "in_tps": sum(master.in_tps or 0 for master in masters),
+            "out_tps": sum(broker.out_tps or 0 for broker in self.brokers),
+            "in_today": sum(master.in_today or 0 for master in masters),
+            "out_today": sum(broker.out_today or 0 for broker in self.brokers),
+            "behind": sum(lag.behind for lag in self.lags),
+            "up": sum(broker.is_up for broker in self.brokers),
         }
 
 
-class Watch:
+class ClusterWatch:
     """The latest look at a cluster, and the points of the charts. Thread rule: any thread.
 
     A point is taken only while a page is open. The memory is bounded: 900 points.
@@ -66,12 +66,12 @@ class Watch:
     def __init__(self, source: ClusterSource, clock: Clock | None = None) -> None:
         self._source, self._clock = source, clock or SystemClock()
         self._lock = threading.Lock()
-        self._look: Look | None = None
+        self._look: ClusterSnapshot | None = None
         self._failure: GantrymqError | None = None
         self._valid_until_s = 0.0
         self._points: deque[tuple[float, ...]] = deque(maxlen=_MAX_POINTS)
 
-    def look(self) -> Look:
+    def look(self) -> ClusterSnapshot:
         """The cluster as it is, or as it was a moment ago. Raises GantrymqError if no name server answers."""
         with self._lock:
             if self._clock.monotonic_s() >= self._valid_until_s:
@@ -88,7 +88,7 @@ class Watch:
         """
         begin_s = self._clock.monotonic_s()
         try:
-            self._look, self._failure = self._taken(), None
+            self._look, self._failure = self._look_now(), None
         except GantrymqError as error:
             self._failure = error
         else:
@@ -103,29 +103,31 @@ class Watch:
         with self._lock:
             return [point for point in self._points if point[0] > after_s]
 
-    def _taken(self) -> Look:
+    def _look_now(self) -> ClusterSnapshot:
         missing: list[tuple[str, str]] = []
         with self._source.lent(missing) as session:
             brokers = session.brokers()
-            states = [_state(session, one) for one in brokers]
-            masters = [one.broker for one in states if one.is_up and one.broker.is_master]
+            states = [_state(session, broker) for broker in brokers]
+            masters = [state.broker for state in states if state.is_up and state.broker.is_master]
             lags = group_lags(session, masters)
             groups = {
                 name
-                for _, found in session.each(masters, lambda one: session.admin.subscription_groups(one.address))
-                for name in found
+                for _, group_names in session.each(
+                    masters, lambda master: session.admin.subscription_groups(master.address)
+                )
+                for name in group_names
             }
             topics = session.admin.topics()
-            ordered = sorted(lags.values(), key=lambda one: (-one.behind, one.group))
+            ordered = sorted(lags.values(), key=lambda lag: (-lag.behind, lag.group))
             servers = session.server_names()
-            return Look(
+            return ClusterSnapshot(
                 taken_ms=self._clock.now_ms(),
                 name_servers=session.optional("name servers", session.admin.name_server_config) or {},
                 brokers=tuple(states),
-                topics=sum(kind_of(one, servers) == NORMAL for one in topics),
+                topics=sum(kind_of(topic, servers) == NORMAL for topic in topics),
                 groups=sum(map(is_own_group, groups)),
-                dead_letter_topics=sum(kind_of(one) == DLQ for one in topics),
-                lags=tuple(one for one in ordered if one.queues and is_own_group(one.group)),
+                dead_letter_topics=sum(kind_of(topic) == DLQ for topic in topics),
+                lags=tuple(lag for lag in ordered if lag.queues and is_own_group(lag.group)),
                 missing=tuple(missing),
             )
 
@@ -141,7 +143,7 @@ def _state(session: ClusterSession, broker: Broker) -> BrokerState:
 class OverviewPages:
     """The overview, and what it polls."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: ClusterWatch) -> None:
         self._watch = watch
 
     def routes(self) -> list[Route]:
@@ -152,20 +154,20 @@ class OverviewPages:
             get("/live/rates", self.rates),
         ]
 
-    def overview(self, view: View) -> Response:
+    def overview(self, request: PageRequest) -> Response:
         """The whole page."""
-        return self._shown(view, "cluster/overview.html.j2")
+        return self._shown(request, "cluster/overview.html.j2")
 
-    def part(self, view: View) -> Response:
+    def part(self, request: PageRequest) -> Response:
         """The numbers and tables, which htmx polls."""
-        return self._shown(view, "cluster/overview_part.html.j2")
+        return self._shown(request, "cluster/overview_part.html.j2")
 
-    def rates(self, view: View) -> Response:
+    def rates(self, request: PageRequest) -> Response:
         """The points of the charts since ``after`` (seconds) as JSON."""
         self._watch.look()
-        return JSONResponse({"points": self._watch.points(view.number("after", 0))})
+        return JSONResponse({"points": self._watch.points(request.number("after", 0))})
 
-    def _shown(self, view: View, template: str) -> Response:
+    def _shown(self, request: PageRequest, template: str) -> Response:
         look = self._watch.look()
-        view.missing.extend(look.missing)
-        return view.page(template, look=look, totals=look.totals, lags=look.lags[:_MAX_GROUPS])
+        request.missing.extend(look.missing)
+        return request.page(template, look=look, totals=look.totals, lags=look.lags[:_MAX_GROUPS])

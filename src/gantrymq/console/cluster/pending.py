@@ -1,12 +1,12 @@
 """Messages that wait: delay levels, timers, popped messages, open transactions and retries, by due time.
 
 Delay levels and retries are counted from offsets. The others are counted among the newest messages of their system
-topics, because a broker has no request that lists them. The page says how many it has not looked at.
+topics, because a broker has no request that lists them. The page says how many it has not looked at. The rules of
+:mod:`gantrymq.tools.pending.rules` decide which of them are pending, as for a store.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,21 +16,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gantrymq.clock import Clock, SystemClock
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.console.cluster.broker_state import whole
 from gantrymq.console.cluster.browse import Budget, stored_messages
 from gantrymq.console.cluster.groups import progress
 from gantrymq.console.cluster.pops import Popped, PopRecords
-from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
-from gantrymq.console.view import View, get
+from gantrymq.console.cluster.source import ClusterSession, ClusterSource
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.errors import GantrymqError, MQClientError, NoRouteError
 from gantrymq.format.op_message import decided_offsets
 from gantrymq.model.message import (
-    PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_TOPIC,
     PROPERTY_RETRY_TOPIC,
-    PROPERTY_TIMER_DEL_UNIQKEY,
-    PROPERTY_TIMER_OUT_MS,
-    PROPERTY_UNIQ_KEY,
     REVIVE_GROUP,
     REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
@@ -41,18 +38,22 @@ from gantrymq.model.message import (
     StoredMessage,
 )
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.spans import parse_delay_ms
+from gantrymq.store.timer.timed_message import due_ms_in
+from gantrymq.tools.pending.rules import TimerRules, destination, first_undecided, half_message
 
 T = TypeVar("T")
 
 _OFFSETS_KEY = "scheduleMessageOffset_"
+_PRECISION_KEY, _WITH_TOPIC_KEY = "timerPrecisionMs", "appendTopicForTimerDeleteKey"
+_PRECISION_MS = MessageStoreConfig().timer_precision_ms  # of a broker that does not tell its own
 _MAX_ROWS = 100
 _OF_A_LEVEL = 20
 _NEWEST = 1_000  # messages of the timer and half topics that are looked at
-_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingRow:
     """A message that waits. ``due_ms`` is None for a half message, which waits for its producer."""
 
     kind: str
@@ -65,7 +66,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Level:
+class DelayLevelCount:
     """A delay level of a broker with ``count`` messages that are not delivered yet."""
 
     broker: str
@@ -76,7 +77,7 @@ class Level:
 
 
 @dataclass
-class Older:
+class OlderMessages:
     """How many messages of the system topics are older than those that were looked at, and may wait."""
 
     timers: int = 0
@@ -93,34 +94,44 @@ class PendingPages:
         """The page."""
         return [get("/pending", self.pending)]
 
-    def pending(self, view: View) -> Response:
+    def pending(self, request: PageRequest) -> Response:
         """All kinds of waiting messages, those that are due first on top."""
         now_ms = self._clock.now_ms()
-        with self._source.session(view) as session:
+        with self._source.session(request) as session:
             budget = Budget(session.config.max_decompressed_body_size)
-            levels, pops, older = _levels(session), PopRecords(), Older()
+            levels, pops, older = _levels(session), PopRecords(), OlderMessages()
             rows = [
                 *(row for level in levels for row in _delayed(session, level, budget)),
                 *_read(session, TIMER_TOPIC, lambda queue: _timers(session, queue, budget, now_ms, pops, older)),
             ]
             _add_revives(session, budget, pops)
-            popped = sorted(pops.in_flight(), key=lambda one: one.due_ms)
-            rows += [_popped(one) for one in popped]
-            halves = list(_read(session, TRANS_HALF_TOPIC, lambda queue: _halves(session, queue, budget, older)))
-        rows.sort(key=lambda one: (one.due_ms or 0, one.queue, one.queue_offset))
-        return view.page(
+            popped = sorted(pops.in_flight(), key=lambda pop: pop.due_ms)
+            rows += [_popped(pop) for pop in popped]
+            halves = list(
+                _read(session, TRANS_HALF_TOPIC, lambda queue: _halves(session, queue, budget, now_ms, older))
+            )
+        rows.sort(key=lambda row: (row.due_ms or 0, row.queue, row.queue_offset))
+        return request.page(
             "cluster/pending.html.j2",
-            levels=levels, delayed=sum(one.count for one in levels), rows=rows[:_MAX_ROWS], total=len(rows),
-            timers=sum(one.kind == "timer" for one in rows), halves=halves, now_ms=now_ms, looked_at=_NEWEST,
-            popped=len(popped), pops=Counter((one.group, one.queue.topic) for one in popped), older=older,
+            levels=levels,
+            delayed=sum(level.count for level in levels),
+            rows=rows[:_MAX_ROWS],
+            total=len(rows),
+            timers=sum(row.kind == "timer" for row in rows),
+            halves=halves,
+            now_ms=now_ms,
+            looked_at=_NEWEST,
+            popped=len(popped),
+            pops=Counter((pop.group, pop.queue.topic) for pop in popped),
+            older=older,
             is_cut=budget.is_spent,
-        )  # fmt: skip
+        )
 
 
 # Delay levels
 
 
-def _levels(session: ClusterSession) -> list[Level]:
+def _levels(session: ClusterSession) -> list[DelayLevelCount]:
     """The levels that have waiting messages. Queue N of SCHEDULE_TOPIC_XXXX is level N + 1.
 
     A master reports how far each level is delivered. It reports nothing of a level before its first delivery.
@@ -128,21 +139,21 @@ def _levels(session: ClusterSession) -> list[Level]:
     bounds = session.optional(SCHEDULE_TOPIC, lambda: _bounds(session)) or {}
     delivered: dict[tuple[str, int], int] = {}
     delays: dict[str, list[str]] = {}
-    masters = [one for one in session.masters() if any(queue.broker_name == one.name for queue in bounds)]
-    for broker, info in session.each(masters, lambda one: session.admin.broker_runtime_info(one.address)):
-        delays[broker.name] = _delays(session, broker)
+    masters = [master for master in session.masters() if any(queue.broker_name == master.name for queue in bounds)]
+    for broker, info in session.each(masters, lambda master: session.admin.broker_runtime_info(master.address)):
+        delays[broker.name] = _config(session, broker.name).get("messageDelayLevel", "").split()
         for key, text in info.items():
             number, offset = whole(key.removeprefix(_OFFSETS_KEY)), whole(text.partition(",")[0])
             if key.startswith(_OFFSETS_KEY) and number is not None and offset is not None:
                 delivered[broker.name, number] = offset
-    levels = list[Level]()
+    levels = list[DelayLevelCount]()
     for queue, (first, end) in bounds.items():
         number, known = queue.queue_id + 1, delays.get(queue.broker_name, [])
         first = max(first, delivered.get((queue.broker_name, number), 0))
         if end > first:
             delay = known[queue.queue_id] if queue.queue_id < len(known) else "?"
-            levels.append(Level(queue.broker_name, number, delay, end - first, first))
-    return sorted(levels, key=lambda one: (one.level, one.broker))
+            levels.append(DelayLevelCount(queue.broker_name, number, delay, end - first, first))
+    return sorted(levels, key=lambda level: (level.level, level.broker))
 
 
 def _bounds(session: ClusterSession) -> dict[MessageQueue, tuple[int, int]]:
@@ -151,30 +162,27 @@ def _bounds(session: ClusterSession) -> dict[MessageQueue, tuple[int, int]]:
         stats = session.admin.topic_stats(SCHEDULE_TOPIC)
     except MQClientError:
         return {}
-    return {queue: (one.min_offset, one.max_offset) for queue, one in stats.items()}
+    return {queue: (stat.min_offset, stat.max_offset) for queue, stat in stats.items()}
 
 
-def _delays(session: ClusterSession, broker: Broker) -> list[str]:
-    """The delays of a broker by level, as ``1s``."""
-    config = session.optional(broker.name, lambda: session.admin.broker_config(broker.address))
-    return (config or {}).get("messageDelayLevel", "").split()
+def _config(session: ClusterSession, broker_name: str) -> Mapping[str, str]:
+    """The settings of a master; empty if it does not answer."""
+    addresses = [master.address for master in session.masters() if master.name == broker_name]
+    config = session.optional(broker_name, lambda: session.admin.broker_config(addresses[0])) if addresses else None
+    return config or {}
 
 
-def delay_ms(text: str) -> int | None:
-    """A delay of messageDelayLevel in milliseconds; None if it is not one."""
-    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
-    return int(found[1]) * _UNITS_MS[found[2]] if found else None
-
-
-def _delayed(session: ClusterSession, level: Level, budget: Budget) -> Iterator[Waiting]:
+def _delayed(session: ClusterSession, level: DelayLevelCount, budget: Budget) -> Iterator[PendingRow]:
     """The messages of a level that are due next."""
-    queue, delay = MessageQueue(SCHEDULE_TOPIC, level.broker, level.level - 1), delay_ms(level.delay)
+    queue, delay = MessageQueue(SCHEDULE_TOPIC, level.broker, level.level - 1), parse_delay_ms(level.delay)
     offsets = range(level.first, level.first + min(level.count, _OF_A_LEVEL))
-    for one in _safely(session, stored_messages(session, queue, offsets, budget), level.broker):
-        due_ms = None if delay is None else one.store_timestamp_ms + delay
-        is_retry = PROPERTY_RETRY_TOPIC in one.properties
-        detail = f"level {level.level} ({level.delay})" + (f", retry {one.reconsume_times}" if is_retry else "")
-        yield _waiting("retry" if is_retry else "delay", one, due_ms, queue, detail)
+    for message in _safely(session, stored_messages(session, queue, offsets, budget), level.broker):
+        if destination(message.properties) is None:
+            continue
+        due_ms = None if delay is None else message.store_timestamp_ms + delay
+        is_retry = PROPERTY_RETRY_TOPIC in message.properties
+        detail = f"level {level.level} ({level.delay})" + (f", retry {message.reconsume_times}" if is_retry else "")
+        yield _waiting("retry" if is_retry else "delay", message, due_ms, queue, detail)
 
 
 # Timers and half messages
@@ -198,27 +206,25 @@ def _newest(session: ClusterSession, queue: MessageQueue) -> tuple[range, int]:
 
 
 def _timers(
-    session: ClusterSession, queue: MessageQueue, budget: Budget, now_ms: int, pops: PopRecords, older: Older
-) -> Iterator[Waiting]:
+    session: ClusterSession, queue: MessageQueue, budget: Budget, now_ms: int, pops: PopRecords, older: OlderMessages
+) -> Iterator[PendingRow]:
     """The timer messages whose time has not come. A recalled one is left out. Those of POP go to ``pops``."""
     offsets, before = _newest(session, queue)
     older.timers += before
-    found = list(stored_messages(session, queue, offsets, budget))
-    recalled = {
-        one.properties[PROPERTY_TIMER_DEL_UNIQKEY] for one in found if PROPERTY_TIMER_DEL_UNIQKEY in one.properties
-    }
-    for one in found:
-        due_ms = whole(one.properties.get(PROPERTY_TIMER_OUT_MS))
-        key = one.properties.get(PROPERTY_UNIQ_KEY, "")
-        is_recall = PROPERTY_TIMER_DEL_UNIQKEY in one.properties
-        if (
-            due_ms is not None
-            and due_ms > now_ms
-            and not is_recall
-            and not any(key in text for text in recalled if key)
-            and not pops.add(one, queue.broker_name)
-        ):
-            yield _waiting("timer", one, due_ms, queue, "timer")
+    messages = list(stored_messages(session, queue, offsets, budget))
+    config = _config(session, queue.broker_name)
+    precision_ms = whole(config.get(_PRECISION_KEY)) or _PRECISION_MS
+    rules = TimerRules(precision_ms, with_topic=config.get(_WITH_TOPIC_KEY) == "true")
+    for message in messages:
+        rules.add(message.properties, now_ms)
+    for message in messages:
+        due_ms = rules.delivery_ms(message.properties)
+        if due_ms is None:
+            slot_ms = due_ms_in(TIMER_TOPIC, message.properties)
+            if slot_ms is not None and slot_ms + precision_ms > now_ms:
+                pops.add(message, queue.broker_name)
+        elif due_ms > now_ms and destination(message.properties) is not None:
+            yield _waiting("timer", message, due_ms, queue, "timer")
 
 
 def _add_revives(session: ClusterSession, budget: Budget, pops: PopRecords) -> None:
@@ -226,8 +232,8 @@ def _add_revives(session: ClusterSession, budget: Budget, pops: PopRecords) -> N
 
     def added(queue: MessageQueue) -> Iterator[bool]:
         offsets, _ = _undecided(session, queue, REVIVE_GROUP)
-        for one in stored_messages(session, queue, offsets, budget):
-            yield pops.add(one, queue.broker_name)
+        for message in stored_messages(session, queue, offsets, budget):
+            yield pops.add(message, queue.broker_name)
 
     for topic in session.admin.topics():
         if topic.startswith(REVIVE_TOPIC_PREFIX):
@@ -239,17 +245,23 @@ def _undecided(session: ClusterSession, queue: MessageQueue, group: str) -> tupl
     """The newest offsets of a queue from the committed offset of a broker's group on, and how many are before them."""
     committed = progress(session, group, queue.topic).get(queue)
     newest, before = _newest(session, queue)
-    begin = newest.start - before if committed is None else max(committed.consumer_offset, newest.start - before)
+    begin = (
+        newest.start - before
+        if committed is None
+        else max(first_undecided(group, committed.consumer_offset), newest.start - before)
+    )
     return range(max(newest.start, begin), newest.stop), max(newest.start - begin, 0)
 
 
-def _popped(one: Popped) -> Waiting:
-    return Waiting(
-        "popped", one.queue.topic, one.due_ms, one.popped_ms, one.queue, one.queue_offset, f"group {one.group}"
+def _popped(pop: Popped) -> PendingRow:
+    return PendingRow(
+        "popped", pop.queue.topic, pop.due_ms, pop.popped_ms, pop.queue, pop.queue_offset, f"group {pop.group}"
     )
 
 
-def _halves(session: ClusterSession, queue: MessageQueue, budget: Budget, older: Older) -> Iterator[Waiting]:
+def _halves(
+    session: ClusterSession, queue: MessageQueue, budget: Budget, now_ms: int, older: OlderMessages
+) -> Iterator[PendingRow]:
     """The half messages that are neither committed nor rolled back."""
     offsets, before = _undecided(session, queue, TRANS_GROUP)
     older.halves += before
@@ -258,19 +270,21 @@ def _halves(session: ClusterSession, queue: MessageQueue, budget: Budget, older:
     op = MessageQueue(TRANS_OP_HALF_TOPIC, queue.broker_name, queue.queue_id)
     decided = {
         offset
-        for one in stored_messages(session, op, _newest(session, op)[0], budget)
-        for offset in decided_offsets(one.tags, one.body)
+        for message in stored_messages(session, op, _newest(session, op)[0], budget)
+        for offset in decided_offsets(message.tags, message.body)
     }
-    for one in stored_messages(session, queue, offsets, budget):
-        if one.queue_offset not in decided:
-            group = one.properties.get(PROPERTY_PRODUCER_GROUP, "")
-            yield _waiting("transaction", one, None, queue, f"producer group {group}")
+    for message in stored_messages(session, queue, offsets, budget):
+        if message.queue_offset in decided:
+            continue
+        half = half_message(message.properties, message.born_timestamp_ms, now_ms, decided.__contains__)
+        if half is not None:
+            yield _waiting("transaction", message, None, queue, f"producer group {half.group or ''}")
 
 
-def _waiting(kind: str, one: StoredMessage, due_ms: int | None, queue: MessageQueue, detail: str) -> Waiting:
-    properties: Mapping[str, str] = one.properties
-    topic = properties.get(PROPERTY_RETRY_TOPIC) or properties.get(PROPERTY_REAL_TOPIC) or one.topic
-    return Waiting(kind, topic, due_ms, one.born_timestamp_ms, queue, one.queue_offset, detail)
+def _waiting(kind: str, message: StoredMessage, due_ms: int | None, queue: MessageQueue, detail: str) -> PendingRow:
+    properties: Mapping[str, str] = message.properties
+    topic = properties.get(PROPERTY_RETRY_TOPIC) or properties.get(PROPERTY_REAL_TOPIC) or message.topic
+    return PendingRow(kind, topic, due_ms, message.born_timestamp_ms, queue, message.queue_offset, detail)
 
 
 def _safely(session: ClusterSession, rows: Iterator[T], name: str) -> Iterator[T]:

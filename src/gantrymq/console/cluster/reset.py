@@ -19,17 +19,17 @@ from gantrymq.client.admin.groups import TO_THE_END
 from gantrymq.console.cluster.groups import connection_of, group_settings, progress
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
 from gantrymq.console.failures import failure_text
+from gantrymq.console.page_request import PageRequest, action, get
 from gantrymq.console.rendering import url
-from gantrymq.console.view import View, action, get
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.model.java import INT_MAX
 from gantrymq.model.message_queue import MessageQueue
 
-PLACES = {"earliest": "the first message", "latest": "the end", "time": "a time", "offset": "an offset"}
+RESET_POINTS = {"earliest": "the first message", "latest": "the end", "time": "a time", "offset": "an offset"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ResetRequest:
     """Where a group shall go. ``broker`` and ``queue_id`` choose queues; None means all of the topic."""
 
     group: str
@@ -41,24 +41,29 @@ class Wanted:
     queue_id: int | None
 
     @classmethod
-    def of(cls, view: View) -> Wanted:
+    def of(cls, request: PageRequest) -> ResetRequest:
         """The values of a form. Raises a 400."""
-        to = view.text("to", "earliest")
-        if to not in PLACES:
-            raise HTTPException(400, f"to: {to!r} is none of {', '.join(PLACES)}")
-        time_ms = view.moment_ms("time") if to == "time" else None
-        offset = view.optional_number("offset") if to == "offset" else None
+        to = request.text("to", "earliest")
+        if to not in RESET_POINTS:
+            raise HTTPException(400, f"to: {to!r} is none of {', '.join(RESET_POINTS)}")
+        time_ms = request.moment_ms("time") if to == "time" else None
+        offset = request.optional_number("offset") if to == "offset" else None
         if to == "time" and time_ms is None:
             raise HTTPException(400, "time: enter the time to go to")
         if to == "offset" and offset is None:
             raise HTTPException(400, "offset: enter the offset to go to")
         for name in ("group", "topic"):
-            if not view.text(name):
+            if not request.text(name):
                 raise HTTPException(400, f"{name}: it is missing")
         return cls(
-            view.text("group"), view.text("topic"), to, time_ms, offset,
-            view.text("broker") or None, view.optional_number("queue", most=INT_MAX),
-        )  # fmt: skip
+            request.text("group"),
+            request.text("topic"),
+            to,
+            time_ms,
+            offset,
+            request.text("broker") or None,
+            request.optional_number("queue", maximum=INT_MAX),
+        )
 
     @property
     def is_whole_topic(self) -> bool:
@@ -102,60 +107,69 @@ class ResetPages:
         """The preview (GET) and the reset (POST)."""
         return [get("/reset", self.preview), action("/reset", self.reset)]
 
-    def preview(self, view: View) -> Response:
+    def preview(self, request: PageRequest) -> Response:
         """What a reset would do. Nothing is changed."""
-        with self._source.session(view) as session:
-            return _preview(view, session, Wanted.of(view))
+        with self._source.session(request) as session:
+            return _preview(request, session, ResetRequest.of(request))
 
-    def reset(self, view: View) -> Response:
+    def reset(self, request: PageRequest) -> Response:
         """POST: move the group, unless another operator has moved it since the preview."""
-        wanted = Wanted.of(view)
-        with self._source.session(view) as session:
+        wanted = ResetRequest.of(request)
+        with self._source.session(request) as session:
             moves = _moves(session, wanted)
-            seen, had_members = _seen(view), view.text("members") == "yes"
-            moved = [one for one in moves if _was_moved(one, seen, had_members=had_members)]
-            if moved or seen.keys() != {one.key for one in moves}:
-                names = ", ".join(one.key for one in moved) or "the topic's queues"
+            seen, had_members = _seen(request), request.text("members") == "yes"
+            moved = [move for move in moves if _was_moved(move, seen, had_members=had_members)]
+            if moved or seen.keys() != {move.key for move in moves}:
+                names = ", ".join(move.key for move in moved) or "the topic's queues"
                 text = f"Nothing was changed: since the preview another operator or a consumer has moved {names}."
-                return _preview(view, session, wanted, conflict=text, status=409)
+                return _preview(request, session, wanted, conflict=text, status=409)
             done, problems = _apply(session, wanted, moves)
         text = f"{wanted.group} was reset in {done} of {len(moves)} queues of {wanted.topic}."
-        return view.done(url("/groups", wanted.group), " ".join([text, *problems]), is_problem=bool(problems))
+        return request.done(url("/groups", wanted.group), " ".join([text, *problems]), is_problem=bool(problems))
 
 
-def _preview(view: View, session: ClusterSession, wanted: Wanted, *, conflict: str = "", status: int = 200) -> Response:
+def _preview(
+    request: PageRequest, session: ClusterSession, wanted: ResetRequest, *, conflict: str = "", status: int = 200
+) -> Response:
     moves = _moves(session, wanted)
     connection = connection_of(session, wanted.group)
-    seen = {one.key: one.committed for one in moves}
-    return view.page(
+    seen = {move.key: move.committed for move in moves}
+    return request.page(
         "cluster/reset.html.j2",
         status=status,
-        wanted=wanted, moves=moves, place=PLACES[wanted.to], conflict=conflict,
-        members=len(connection.connection_set) if connection else 0, seen=json.dumps(seen),
-        time_text=view.text("time"),
-        again=sum(-(one.difference or 0) for one in moves if (one.difference or 0) < 0),
-        skipped=sum(one.difference or 0 for one in moves if (one.difference or 0) > 0),
-    )  # fmt: skip
+        wanted=wanted,
+        moves=moves,
+        place=RESET_POINTS[wanted.to],
+        conflict=conflict,
+        members=len(connection.connection_set) if connection else 0,
+        seen=json.dumps(seen),
+        time_text=request.text("time"),
+        again=sum(-(move.difference or 0) for move in moves if (move.difference or 0) < 0),
+        skipped=sum(move.difference or 0 for move in moves if (move.difference or 0) > 0),
+    )
 
 
-def _moves(session: ClusterSession, wanted: Wanted) -> list[Move]:
+def _moves(session: ClusterSession, wanted: ResetRequest) -> list[Move]:
     """The moves of all chosen queues. Raises MQClientError if group, topic or queue do not exist."""
     if not group_settings(session, wanted.group):
         raise MQClientError(
             f"There is no group {wanted.group}."
         )  # otherwise offsets of a misspelt name would be stored
     queues = [
-        one
-        for one in session.pull.queues(wanted.topic)
-        if wanted.broker in (None, one.broker_name) and wanted.queue_id in (None, one.queue_id)
+        queue
+        for queue in session.pull.queues(wanted.topic)
+        if wanted.broker in (None, queue.broker_name) and wanted.queue_id in (None, queue.queue_id)
     ]
     if not queues:
         raise MQClientError(f"{wanted.topic} has no such queue that may be read.")
     committed = progress(session, wanted.group, wanted.topic)
-    return [_move(session, wanted, one, committed[one].consumer_offset if one in committed else None) for one in queues]
+    return [
+        _move(session, wanted, queue, committed[queue].consumer_offset if queue in committed else None)
+        for queue in queues
+    ]
 
 
-def _move(session: ClusterSession, wanted: Wanted, queue: MessageQueue, committed: int | None) -> Move:
+def _move(session: ClusterSession, wanted: ResetRequest, queue: MessageQueue, committed: int | None) -> Move:
     first, end = session.pull.min_offset(queue), session.pull.max_offset(queue)
     match wanted.to:
         case "earliest":
@@ -169,35 +183,35 @@ def _move(session: ClusterSession, wanted: Wanted, queue: MessageQueue, committe
     return Move(queue, first, end, None if committed is None or committed < 0 else committed, target)
 
 
-def _seen(view: View) -> dict[str, int | None]:
+def _seen(request: PageRequest) -> dict[str, int | None]:
     """The committed offsets that the preview showed, by queue. Raises a 400."""
     try:
-        seen = json.loads(view.text("seen"))
+        seen = json.loads(request.text("seen"))
     except (ValueError, RecursionError):
         seen = None
-    if not isinstance(seen, dict) or not all(one is None or type(one) is int for one in seen.values()):
+    if not isinstance(seen, dict) or not all(offset is None or type(offset) is int for offset in seen.values()):
         raise HTTPException(400, "seen: the form is not one of this page")
     return seen
 
 
-def _was_moved(one: Move, seen: Mapping[str, int | None], *, had_members: bool) -> bool:
-    before = seen.get(one.key)
+def _was_moved(move: Move, seen: Mapping[str, int | None], *, had_members: bool) -> bool:
+    before = seen.get(move.key)
     if had_members:
-        return one.committed is not None and before is not None and one.committed < before
-    return one.committed != before
+        return move.committed is not None and before is not None and move.committed < before
+    return move.committed != before
 
 
-def _apply(session: ClusterSession, wanted: Wanted, moves: Sequence[Move]) -> tuple[int, list[str]]:
+def _apply(session: ClusterSession, wanted: ResetRequest, moves: Sequence[Move]) -> tuple[int, list[str]]:
     """Move the group. Returns the number of moved queues, and what failed."""
     problems = list[str]()
     if wanted.is_whole_topic:
         offsets = session.admin.reset_offset_by_time(wanted.group, wanted.topic, wanted.timestamp_ms)
         return len(offsets), problems
     done = 0
-    for one in moves:
+    for move in moves:
         try:
-            session.admin.reset_offset_of_queue(wanted.group, one.queue, one.target)
+            session.admin.reset_offset_of_queue(wanted.group, move.queue, move.target)
             done += 1
         except GantrymqError as error:
-            problems.append(f"{one.key}: {failure_text(error)}")
+            problems.append(f"{move.key}: {failure_text(error)}")
     return done, problems

@@ -12,30 +12,30 @@ from gantrymq.console.cluster.dlq_export import DeadLetterExport
 from gantrymq.console.cluster.group_changes import GroupChangePages
 from gantrymq.console.cluster.groups import GroupPages
 from gantrymq.console.cluster.messages import MessagePages
-from gantrymq.console.cluster.overview import OverviewPages, Watch
+from gantrymq.console.cluster.overview import ClusterWatch, OverviewPages
 from gantrymq.console.cluster.pending import PendingPages
 from gantrymq.console.cluster.reset import ResetPages
 from gantrymq.console.cluster.sending import SendPages
 from gantrymq.console.cluster.source import ClusterSource
 from gantrymq.console.cluster.topics import TopicPages
-from gantrymq.console.view import Link, Site
+from gantrymq.console.page_request import NavigationEntry, Site
 
 _NAVIGATION = (
-    Link("/", "Overview"),
-    Link("/brokers", "Brokers", ("/broker-setting", "/broker-tasks")),
-    Link("/topics", "Topics", ("/delete-topic", "/send")),
-    Link("/groups", "Groups", ("/reset", "/delete-group")),
-    Link("/clients", "Clients", ("/consumer",)),
-    Link("/messages", "Messages", ("/message", "/trace", "/deliver")),
-    Link("/dlq", "DLQ", ("/resend",)),
-    Link("/pending", "Pending"),
+    NavigationEntry("/", "Overview"),
+    NavigationEntry("/brokers", "Brokers", ("/broker-setting", "/broker-tasks")),
+    NavigationEntry("/topics", "Topics", ("/delete-topic", "/send")),
+    NavigationEntry("/groups", "Groups", ("/reset", "/delete-group")),
+    NavigationEntry("/clients", "Clients", ("/consumer",)),
+    NavigationEntry("/messages", "Messages", ("/message", "/trace", "/deliver")),
+    NavigationEntry("/dlq", "DLQ", ("/resend",)),
+    NavigationEntry("/pending", "Pending"),
 )
 
 
 def cluster_site(config: ClientConfig) -> Site:
     """The pages for the cluster of ``config``. No server is asked before the first request."""
     source = ClusterSource(config)
-    watch = Watch(source)
+    watch = ClusterWatch(source)
     pages = (
         OverviewPages(watch),
         BrokerPages(source, watch),

@@ -16,7 +16,7 @@ from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.pull.pull_client import PullClient
 from gantrymq.client.settings import ClientConfig
 from gantrymq.console.failures import failure_text
-from gantrymq.console.view import View
+from gantrymq.console.page_request import PageRequest
 from gantrymq.errors import GantrymqError, MQClientError, RemotingError
 from gantrymq.remoting.bodies.route import MASTER_ID
 
@@ -85,7 +85,7 @@ class ClusterSession:
 
     def producer_config(self) -> ProducerConfig:
         """The settings of a producer with the same connection."""
-        values: dict[str, Any] = {one.name: getattr(self.config, one.name) for one in fields(ClientConfig)}
+        values: dict[str, Any] = {field.name: getattr(self.config, field.name) for field in fields(ClientConfig)}
         return ProducerConfig(**values)
 
     def note_missing(self, name: str, error: GantrymqError) -> None:
@@ -109,17 +109,17 @@ class ClusterSession:
 
     def server_names(self) -> set[str]:
         """The names of brokers and clusters. Each has a topic of its name."""
-        return {name for one in self.brokers() for name in (one.name, one.cluster)}
+        return {name for broker in self.brokers() for name in (broker.name, broker.cluster)}
 
     def masters(self) -> list[Broker]:
         """The brokers that accept changes."""
-        return [one for one in self.brokers() if one.is_master]
+        return [broker for broker in self.brokers() if broker.is_master]
 
     def broker(self, name: str, number: int = MASTER_ID) -> Broker:
         """One broker. Raises MQClientError if it is not registered."""
-        for one in self.brokers():
-            if (one.name, one.broker_id) == (name, number):
-                return one
+        for broker in self.brokers():
+            if (broker.name, broker.broker_id) == (name, number):
+                return broker
         raise MQClientError(f"There is no broker {name} with the number {number}.")
 
     def each(
@@ -130,12 +130,12 @@ class ClusterSession:
         Raises the first error if no broker does, unless the page has something to show without them.
         """
         answers, failures = list[tuple[Broker, T]](), list[GantrymqError]()
-        for one in brokers:
+        for broker in brokers:
             try:
-                answers.append((one, call(one)))
+                answers.append((broker, call(broker)))
             except GantrymqError as error:
                 failures.append(error)
-                self.note_missing(f"{one.name} ({one.address})", error)
+                self.note_missing(f"{broker.name} ({broker.address})", error)
         if failures and not answers and is_needed:
             raise failures[0]
         return answers
@@ -159,9 +159,9 @@ class ClusterSource:
         self._is_closed = False
 
     @contextmanager
-    def session(self, view: View) -> Iterator[ClusterSession]:
+    def session(self, request: PageRequest) -> Iterator[ClusterSession]:
         """A session for a page, which shows what is missing."""
-        with self.lent(view.missing) as session:
+        with self.lent(request.missing) as session:
             yield session
 
     @contextmanager

@@ -18,8 +18,8 @@ from gantrymq.console.cluster.fingerprint import conflict, fingerprint
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.failures import failure_text
 from gantrymq.console.names import DLQ, NORMAL, PERMS, RETRY, SYSTEM, kind_of, perm_text
+from gantrymq.console.page_request import PageRequest, action, get
 from gantrymq.console.rendering import url
-from gantrymq.console.view import View, action, get
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import ResponseCode
@@ -48,71 +48,93 @@ class TopicPages:
             action("/topics/delete", self.delete),
         ]
 
-    def topics(self, view: View) -> Response:
+    def topics(self, request: PageRequest) -> Response:
         """The topics of a kind whose names contain ``q``."""
-        kind, wanted, start = view.text("kind", NORMAL), view.text("q"), view.number("start", 0)
+        kind, wanted, start = request.text("kind", NORMAL), request.text("q"), request.number("start", 0)
         if kind not in _KINDS:
             raise HTTPException(400, f"kind: {kind!r} is none of {', '.join(_KINDS)}")
-        with self._source.session(view) as session:
+        with self._source.session(request) as session:
             servers = session.server_names()
             names = [
-                one
-                for one in session.admin.topics()
-                if kind in ("all", kind_of(one, servers)) and wanted.lower() in one.lower()
+                topic
+                for topic in session.admin.topics()
+                if kind in ("all", kind_of(topic, servers)) and wanted.lower() in topic.lower()
             ]
             masters = session.masters()
-            tables = session.each(masters, lambda one: session.admin.topic_configs(one.address), is_needed=False)
+            tables = session.each(masters, lambda master: session.admin.topic_configs(master.address), is_needed=False)
         rows = [(name, _summary(name, tables)) for name in names[start : start + _STEP]]
-        return view.page(
+        return request.page(
             "cluster/topics.html.j2",
-            rows=rows, total=len(names), start=start, step=_STEP, kind=kind, kinds=_KINDS, wanted=wanted,
-            brokers=masters, types=TYPES, perms=PERMS,
-        )  # fmt: skip
+            rows=rows,
+            total=len(names),
+            start=start,
+            step=_STEP,
+            kind=kind,
+            kinds=_KINDS,
+            wanted=wanted,
+            brokers=masters,
+            types=TYPES,
+            perms=PERMS,
+        )
 
-    def topic(self, view: View) -> Response:
+    def topic(self, request: PageRequest) -> Response:
         """One topic."""
-        name = view.name()
-        with self._source.session(view) as session:
+        name = request.name()
+        with self._source.session(request) as session:
             route = session.admin.topic_route(name)
             configs = _configs(session, name, is_needed=False)
             queues = session.optional(f"queues of {name}", lambda: session.admin.topic_stats(name)) or {}
             groups = session.optional(f"groups of {name}", lambda: session.admin.topic_consumers(name))
-            return view.page(
+            return request.page(
                 "cluster/topic.html.j2",
-                name=name, kind=kind_of(name, session.server_names()), route=route, configs=configs,
-                queues=queues, groups=groups, seen=fingerprint(configs), perm_text=perm_text, perms=PERMS,
-                messages=sum(one.max_offset - one.min_offset for one in queues.values()),
-                last_ms=max((one.last_update_timestamp for one in queues.values()), default=None),
-            )  # fmt: skip
+                name=name,
+                kind=kind_of(name, session.server_names()),
+                route=route,
+                configs=configs,
+                queues=queues,
+                groups=groups,
+                seen=fingerprint(configs),
+                perm_text=perm_text,
+                perms=PERMS,
+                messages=sum(offsets.max_offset - offsets.min_offset for offsets in queues.values()),
+                last_ms=max((offsets.last_update_timestamp for offsets in queues.values()), default=None),
+            )
 
-    def create(self, view: View) -> Response:
+    def create(self, request: PageRequest) -> Response:
         """POST: a new topic."""
-        name, kind = view.text("topic"), view.text("type")
+        name, kind = request.text("topic"), request.text("type")
         reason = wrong_topic(name)
         if reason is not None:
             raise HTTPException(400, reason)
         if kind not in TYPES:
             raise HTTPException(400, f"type: {kind!r} is none of {', '.join(TYPES[1:])}")
-        config = _wanted(view, TopicConfig(topic_name=name, attributes={f"+{_TYPE}": kind} if kind else {}))
-        with self._source.session(view) as session:
-            targets = _targets(view, session)
-            before = [broker.name for broker, found in _configs(session, name, targets) if found is not None]
+        config = _wanted(request, TopicConfig(topic_name=name, attributes={f"+{_TYPE}": kind} if kind else {}))
+        with self._source.session(request) as session:
+            targets = _targets(request, session)
+            before = [broker.name for broker, config in _configs(session, name, targets) if config is not None]
             if before:
-                return _conflict(view, name, f"{name} exists already at {', '.join(before)}. Nothing was changed.")
-            return self._put(view, session, name, [(one, config) for one in targets], "created")
+                return _conflict(request, name, f"{name} exists already at {', '.join(before)}. Nothing was changed.")
+            return self._put(request, session, name, [(target, config) for target in targets], "created")
 
-    def change(self, view: View) -> Response:
+    def change(self, request: PageRequest) -> Response:
         """POST: other queues or another permission, at each broker that has the topic."""
-        name = view.text("topic")
-        with self._source.session(view) as session:
+        name = request.text("topic")
+        with self._source.session(request) as session:
             configs = _configs(session, name)
-            if fingerprint(configs) != view.text("seen"):
-                return _conflict(view, name, _meanwhile(name))
-            targets = [(one, _wanted(view, replace(found, attributes={}))) for one, found in configs if found]
-            return self._put(view, session, name, targets, "changed")
+            if fingerprint(configs) != request.text("seen"):
+                return _conflict(request, name, _meanwhile(name))
+            targets = [
+                (broker, _wanted(request, replace(config, attributes={}))) for broker, config in configs if config
+            ]
+            return self._put(request, session, name, targets, "changed")
 
     def _put(
-        self, view: View, session: ClusterSession, name: str, wanted: list[tuple[Broker, TopicConfig]], what: str
+        self,
+        request: PageRequest,
+        session: ClusterSession,
+        name: str,
+        wanted: list[tuple[Broker, TopicConfig]],
+        what: str,
     ) -> Response:
         """Store the settings at each broker, and read them back."""
         problems, done = list[str](), list[str]()
@@ -120,56 +142,65 @@ class TopicPages:
             try:
                 session.admin.put_topic_config(config, broker=broker.address)
                 now = _config_at(session, name, broker)
+                session.admin.follow_queues(name, {broker.name: config.write_queue_nums})
             except GantrymqError as error:
                 problems.append(f"{broker.name}: {failure_text(error)}.")
                 continue
+            if now is not None and not request.text("order"):  # a name server may order it: ORDER_TOPIC_CONFIG
+                config.order = now.order
             if now is None or replace(now, attributes={}) != replace(config, attributes={}):
                 problems.append(f"{broker.name} has it otherwise: another operator changed it at the same time")
             else:
                 done.append(broker.name)
+                if request.text("order"):
+                    ordered = session.admin.order_config(name)
+                    session.admin.put_order_config(name, ordered | {broker.name: config.write_queue_nums})
         text = f"{name} was {what} at {', '.join(done)}." if done else f"{name} was not {what}."
         path = url("/topics", name) if done else "/topics"
-        return view.done(path, " ".join([text, *problems]), is_problem=bool(problems))
+        return request.done(path, " ".join([text, *problems]), is_problem=bool(problems))
 
-    def ask_delete(self, view: View) -> Response:
+    def ask_delete(self, request: PageRequest) -> Response:
         """The question before a deletion."""
-        name = view.text("topic")
-        with self._source.session(view) as session:
+        name = request.text("topic")
+        with self._source.session(request) as session:
             session.admin.topic_route(name)
             configs = _configs(session, name)
             queues = session.optional(f"queues of {name}", lambda: session.admin.topic_stats(name)) or {}
             groups = session.optional(f"groups of {name}", lambda: session.admin.topic_consumers(name)) or []
-            return view.page(
+            return request.page(
                 "cluster/topic_delete.html.j2",
-                name=name, configs=configs, groups=groups, seen=fingerprint(configs),
-                messages=sum(one.max_offset - one.min_offset for one in queues.values()),
-            )  # fmt: skip
+                name=name,
+                configs=configs,
+                groups=groups,
+                seen=fingerprint(configs),
+                messages=sum(offsets.max_offset - offsets.min_offset for offsets in queues.values()),
+            )
 
-    def delete(self, view: View) -> Response:
+    def delete(self, request: PageRequest) -> Response:
         """POST: delete a topic whose name was typed again."""
-        name = view.text("topic")
-        if view.text("again") != name:
+        name = request.text("topic")
+        if request.text("again") != name:
             raise HTTPException(400, f"Type the name of the topic, {name}, to delete it. Nothing was changed.")
-        with self._source.session(view) as session:
+        with self._source.session(request) as session:
             if kind_of(name, session.server_names()) == SYSTEM:
                 raise HTTPException(400, f"{name} is a topic of RocketMQ itself. Nothing was changed.")
             if name not in session.admin.topics():
-                return _conflict(view, name, f"{name} has been deleted meanwhile.")
-            if fingerprint(_configs(session, name)) != view.text("seen"):
-                return _conflict(view, name, _meanwhile(name))
+                return _conflict(request, name, f"{name} has been deleted meanwhile.")
+            if fingerprint(_configs(session, name)) != request.text("seen"):
+                return _conflict(request, name, _meanwhile(name))
             session.admin.delete_topic(name)
-        return view.done("/topics", f"{name} was deleted. Its messages expire with the log.")
+        return request.done("/topics", f"{name} was deleted. Its messages expire with the log.")
 
 
 def _summary(name: str, tables: list[tuple[Broker, dict[str, TopicConfig]]]) -> Mapping[str, object]:
     """A topic's row: sums of queues over brokers, and the values that differ joined."""
-    found = [(broker.name, table[name]) for broker, table in tables if name in table]
+    configs = [(broker.name, table[name]) for broker, table in tables if name in table]
     return {
-        "read": sum(config.read_queue_nums for _, config in found) if found else None,
-        "write": sum(config.write_queue_nums for _, config in found) if found else None,
-        "perm": " / ".join(sorted({perm_text(config.perm) for _, config in found})) or None,
-        "type": " / ".join(sorted({config.attributes.get(_TYPE, "") for _, config in found} - {""})) or None,
-        "brokers": ", ".join(broker for broker, _ in found) or None,
+        "read": sum(config.read_queue_nums for _, config in configs) if configs else None,
+        "write": sum(config.write_queue_nums for _, config in configs) if configs else None,
+        "perm": " / ".join(sorted({perm_text(config.perm) for _, config in configs})) or None,
+        "type": " / ".join(sorted({config.attributes.get(_TYPE, "") for _, config in configs} - {""})) or None,
+        "brokers": ", ".join(broker for broker, _ in configs) or None,
     }
 
 
@@ -178,7 +209,7 @@ def _configs(
 ) -> list[tuple[Broker, TopicConfig | None]]:
     """A topic's settings at each master that answers; None where it does not exist."""
     brokers = targets or session.masters()
-    return session.each(brokers, lambda one: _config_at(session, name, one), is_needed=is_needed)
+    return session.each(brokers, lambda broker: _config_at(session, name, broker), is_needed=is_needed)
 
 
 def _config_at(session: ClusterSession, name: str, broker: Broker) -> TopicConfig | None:
@@ -190,22 +221,22 @@ def _config_at(session: ClusterSession, name: str, broker: Broker) -> TopicConfi
         raise
 
 
-def _wanted(view: View, config: TopicConfig) -> TopicConfig:
+def _wanted(request: PageRequest, config: TopicConfig) -> TopicConfig:
     """The settings of a form."""
-    perm = view.number("perm", config.perm, most=7)
+    perm = request.number("perm", config.perm, maximum=7)
     return replace(
         config,
-        read_queue_nums=view.number("read", config.read_queue_nums, most=_MAX_QUEUES),
-        write_queue_nums=view.number("write", config.write_queue_nums, most=_MAX_QUEUES),
+        read_queue_nums=request.number("read", config.read_queue_nums, maximum=_MAX_QUEUES),
+        write_queue_nums=request.number("write", config.write_queue_nums, maximum=_MAX_QUEUES),
         perm=perm,
-        order=config.order or bool(view.text("order")),
+        order=config.order or bool(request.text("order")),
     )
 
 
-def _targets(view: View, session: ClusterSession) -> list[Broker]:
+def _targets(request: PageRequest, session: ClusterSession) -> list[Broker]:
     """The masters that a form names; all if it names none."""
-    wanted = [one for one in view.texts("broker") if one]
-    masters = [one for one in session.masters() if not wanted or one.name in wanted]
+    wanted = [text for text in request.texts("broker") if text]
+    masters = [master for master in session.masters() if not wanted or master.name in wanted]
     if not masters:
         raise MQClientError("There is no such master broker.")
     return masters
@@ -215,5 +246,5 @@ def _meanwhile(name: str) -> str:
     return f"{name} has been changed since the page was loaded. Nothing was changed now: look at it, and try again."
 
 
-def _conflict(view: View, name: str, text: str) -> Response:
-    return conflict(view, text, f"Topic {name}", url("/topics", name))
+def _conflict(request: PageRequest, name: str, text: str) -> Response:
+    return conflict(request, text, f"Topic {name}", url("/topics", name))

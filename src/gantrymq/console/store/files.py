@@ -36,6 +36,7 @@ from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.fs.reads import read_part
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.texts import count_text
+from gantrymq.store.entries import group_of
 from gantrymq.store.geometry import find_index_geometry
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.queue.consume_queue import ConsumeQueue
@@ -46,6 +47,7 @@ from gantrymq.tools.check.small_files_check import check_names
 _HOUR_MS = 3_600_000
 MAX_CELLS = 480
 _MAX_EXAMINED = 5_000  # files of queues whose last unit is read to find those that expire
+_FOREIGN = "its name is not that of a file here; it is ignored"
 
 
 class Part(StrEnum):
@@ -142,9 +144,9 @@ def _strip(part: Part, files: Sequence[StoreFile]) -> Strip:
     return Strip(part, cells_of(files, MAX_CELLS), ordered, len(files), sum(file.size_bytes for file in files))
 
 
-def cells_of(files: Sequence[StoreFile], most: int) -> list[Cell]:
-    """At most ``most`` cells for the files."""
-    width = max(-(-len(files) // most), 1)
+def cells_of(files: Sequence[StoreFile], max_cells: int) -> list[Cell]:
+    """At most ``max_cells`` cells for the files."""
+    width = max(-(-len(files) // max_cells), 1)
     cells = []
     for first in range(0, len(files), width):
         some = files[first : first + width]
@@ -175,8 +177,7 @@ def _damaged(file: StoreFile, damage: Mapping[str, str]) -> StoreFile:
 
 def _part_of(name: Path) -> Part:
     first = name.parts[0] if name.parts else ""
-    parts = {"commitlog": Part.LOG, "consumequeue": Part.QUEUES, "consumequeue_ext": Part.EXT, "index": Part.INDEX}
-    return parts.get(first, Part.TIMERS if first == "timerlog" else Part.OTHERS)
+    return Part(group_of(first).value)
 
 
 def list_files(store: OpenStore, snapshot: Snapshot | None, now_ms: int) -> StoreFiles:
@@ -407,10 +408,7 @@ class _Lister:
                     named.append((offsets[entry.name], path, entry))
                 else:
                     odd.append((path, entry))
-        return sorted(named, key=lambda one: (one[0], str(one[1]))), odd
-
-
-_FOREIGN = "its name is not that of a file here; it is ignored"
+        return sorted(named, key=lambda item: (item[0], str(item[1]))), odd
 
 
 def _of_offsets(begin: int, size: int, end: int | None, durable: int) -> tuple[FileState, int | None]:

@@ -16,7 +16,7 @@ from gantrymq.store.queue.group_offsets import GroupTable
 
 
 @dataclass(frozen=True, slots=True)
-class QueueLag:
+class StoreQueueLag:
     """The progress of a group in one queue. ``offset`` is its next message; ``end`` is None if there is no queue."""
 
     topic: str
@@ -43,25 +43,25 @@ class QueueLag:
 
 
 @dataclass(slots=True)
-class GroupLag:
+class StoreGroupLag:
     """The progress of a group over all its queues, in messages."""
 
     group: str
     behind: int = 0
-    queues: list[QueueLag] = field(default_factory=list)
+    queues: list[StoreQueueLag] = field(default_factory=list)
 
     @property
     def topics(self) -> list[str]:
         """The topics that the group consumes, sorted."""
-        return sorted({one.topic for one in self.queues})
+        return sorted({queue.topic for queue in self.queues})
 
 
-def lags_of(tables: Iterable[GroupTable], queues: Mapping[str, list[ConsumeQueue]]) -> dict[str, GroupLag]:
+def lags_of(tables: Iterable[GroupTable], queues: Mapping[str, list[ConsumeQueue]]) -> dict[str, StoreGroupLag]:
     """The progress of each group, by name. A queue that occurs twice in a table counts once."""
-    found: dict[str, GroupLag] = {}
+    lags: dict[str, StoreGroupLag] = {}
     seen: set[tuple[str, str, int]] = set()
     for group, topic, offsets in tables:
-        lag = found.setdefault(group, GroupLag(group))
+        lag = lags.setdefault(group, StoreGroupLag(group))
         known = {queue.queue_id: queue for queue in queues.get(topic, ())}
         for queue_id, offset in offsets:
             if (group, topic, queue_id) in seen:
@@ -69,9 +69,9 @@ def lags_of(tables: Iterable[GroupTable], queues: Mapping[str, list[ConsumeQueue
             seen.add((group, topic, queue_id))
             queue = known.get(queue_id)
             ends = (queue.min_offset, queue.max_offset) if queue is not None else (None, None)
-            one = QueueLag(topic, queue_id, offset, *ends)
-            lag.queues.append(one)
-            lag.behind += one.behind
-    for lag in found.values():
-        lag.queues.sort(key=lambda one: (one.topic, one.queue_id))
-    return found
+            queue_lag = StoreQueueLag(topic, queue_id, offset, *ends)
+            lag.queues.append(queue_lag)
+            lag.behind += queue_lag.behind
+    for lag in lags.values():
+        lag.queues.sort(key=lambda queue_lag: (queue_lag.topic, queue_lag.queue_id))
+    return lags

@@ -8,31 +8,31 @@ from typing import Any
 
 from starlette.responses import Response
 
+from gantrymq.console.page_request import Handler, PageRequest
 from gantrymq.console.store.opened import OpenStore, Snapshot, StillOpeningError
-from gantrymq.console.view import Handler, View
 from gantrymq.errors import GantrymqError
 
-SnapshotHandler = Callable[[View, Snapshot], Response]
+SnapshotHandler = Callable[[PageRequest, Snapshot], Response]
 
 
 def looking(store: OpenStore, handler: SnapshotHandler) -> Handler:
     """A handler that calls ``handler`` with the newest view of the store."""
 
-    def handle(view: View) -> Response:
+    def handle(request: PageRequest) -> Response:
         with ExitStack() as stack:
             try:
                 snapshot = stack.enter_context(store.look())
             except StillOpeningError as error:
-                return view.page("store/opening.html.j2", opening=error.opening, now_ms=store.clock.now_ms())
+                return request.page("store/opening.html.j2", opening=error.opening, now_ms=store.clock.now_ms())
             except (GantrymqError, OSError) as error:
-                return view.page("store/unreadable.html.j2", status=500, error=str(error))
-            return handler(view, snapshot)
+                return request.page("store/unreadable.html.j2", status=500, error=str(error))
+            return handler(request, snapshot)
 
     return handle
 
 
 def state_of(store: OpenStore, snapshot: Snapshot) -> dict[str, Any]:
-    """What every page says about the view that it shows."""
+    """The values with which the frame of every page describes the open view."""
     return {
         "opened_ms": snapshot.opened_ms,
         "state": snapshot.summary.state,

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.console.store.files import FileState, Part, StoreFiles, list_files, with_damage
 from gantrymq.console.store.jobs import JobSlot
 from gantrymq.console.store.latest import Latest
@@ -16,7 +17,6 @@ from gantrymq.console.store.looking import state_of
 from gantrymq.console.store.opened import OpenStore, Snapshot, StillOpeningError
 from gantrymq.console.store.verify import damage_of
 from gantrymq.console.store.work import VerifyResult
-from gantrymq.console.view import View, get
 from gantrymq.errors import GantrymqError
 
 STEP = 100
@@ -34,25 +34,25 @@ class MapPages:
         """The pages."""
         return [get("/map", self.map), get("/map/file", self.file)]
 
-    def map(self, view: View) -> Response:
+    def map(self, request: PageRequest) -> Response:
         """The strips of all parts, and the table of the files of one part and state."""
         with ExitStack() as stack:
             snapshot, error = self._snapshot(stack)
             files = self._newest(snapshot)
             if files is None:
-                return view.page("store/listing.html.j2")
-            part, state = _one_of(Part, view.text("part")), _one_of(FileState, view.text("state"))
-            wanted = view.text("q")
+                return request.page("store/listing.html.j2")
+            part, state = _one_of(Part, request.text("part")), _one_of(FileState, request.text("state"))
+            wanted = request.text("q")
             rows = [
                 file
-                for one, some in files.parts.items()
-                if part in (None, one)
+                for name, some in files.parts.items()
+                if part in (None, name)
                 for file in some
                 if state in (None, file.state) and wanted in str(file.name)
             ]
-            start = view.number("start", 0)
+            start = request.number("start", 0)
             shown = rows[start : start + STEP]
-            return view.page(
+            return request.page(
                 "store/map.html.j2",
                 **self._state(snapshot, error),
                 files=files,
@@ -66,20 +66,20 @@ class MapPages:
                 **{"start": start, "shown": len(shown), "total": len(rows), "step": STEP},
             )
 
-    def file(self, view: View) -> Response:
+    def file(self, request: PageRequest) -> Response:
         """One file: its state, and what leads into it."""
         with ExitStack() as stack:
             snapshot, error = self._snapshot(stack)
             files = self._newest(snapshot)
             if files is None:
-                return view.page("store/listing.html.j2")
-            file = files.by_name.get(view.text("name"))  # nothing is opened by a name of the request
+                return request.page("store/listing.html.j2")
+            file = files.by_name.get(request.text("name"))  # nothing is opened by a name of the request
             if file is None:
-                raise HTTPException(404, f"The store has no file {view.text('name')}.")
+                raise HTTPException(404, f"The store has no file {request.text('name')}.")
             first = None
             if snapshot is not None and file.part is Part.LOG and file.begin is not None:
                 first = snapshot.reader.message_at(max(file.begin, snapshot.reader.min_phy_offset))
-            return view.page("store/file.html.j2", **self._state(snapshot, error), file=file, first=first)
+            return request.page("store/file.html.j2", **self._state(snapshot, error), file=file, first=first)
 
     def _snapshot(self, stack: ExitStack) -> tuple[Snapshot | None, str]:
         """The newest view; without one, the reason, or ``""`` while it is being opened."""
@@ -108,8 +108,15 @@ class MapPages:
         more = {"reserved_hours": config.file_reserved_time_hours, "delete_when": config.delete_when, "error": error}
         if snapshot is not None:
             return {**state_of(self._store, snapshot), **more}
-        return {"opened_ms": None, "state": "", "is_live": False, "is_opening": self._store.opening is not None,
-                "reopen_failure": "", "problems": 0, **more}  # fmt: skip
+        return {
+            "opened_ms": None,
+            "state": "",
+            "is_live": False,
+            "is_opening": self._store.opening is not None,
+            "reopen_failure": "",
+            "problems": 0,
+            **more,
+        }
 
 
 def _one_of(kind: Any, text: str) -> Any:

@@ -11,20 +11,20 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.console.rendering import url
 from gantrymq.console.store.looking import looking, state_of
 from gantrymq.console.store.opened import IndexOpeningError, OpenStore, Snapshot
-from gantrymq.console.view import View, get
 from gantrymq.errors import GantrymqError
 from gantrymq.format.body_text import body_beginning
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
 from gantrymq.kernels import codes
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, parse_message_id
 from gantrymq.store.index.index_service import EVERYTHING_MS
+from gantrymq.store.lookup import take_exact
 from gantrymq.store.queue.consume_queue import ConsumeQueue
-from gantrymq.tools.check.findings import REBUILD_INDEX
 from gantrymq.tools.read.record_rows import Record, RecordRows
+from gantrymq.tools.reports import REBUILD_INDEX
 
 MAX_ROWS = 50
 _MAX_QUEUES = 64  # of a search by time over all queues of a topic
@@ -82,7 +82,7 @@ class MessageRow:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """The result of a search: a title, rows, notes about what it lacks, and the address of the next part."""
 
     title: str
@@ -94,7 +94,7 @@ class Found:
     has_topics: bool = False
 
 
-class MessagePages:
+class StoreMessagePages:
     """The search, and one message."""
 
     def __init__(self, store: OpenStore) -> None:
@@ -104,25 +104,25 @@ class MessagePages:
         """The pages."""
         return [get("/messages", looking(self._store, self.search))]
 
-    def search(self, view: View, snapshot: Snapshot) -> Response:
+    def search(self, request: PageRequest, snapshot: Snapshot) -> Response:
         """The forms, and what the one that was sent has found."""
-        by = view.text("by")
-        searches = {"queue": _by_queue, "time": _by_time, "key": _by_key, "place": _by_place}
+        by = request.text("by")
+        searches = {"queue": _by_queue, "time": _by_time, "key": _by_key, "place": _by_position}
         if by and by not in searches:
             raise HTTPException(400, f"by: {by!r} is none of {', '.join(searches)}")
-        found = searches[by](view, snapshot) if by else None
-        return view.page(
+        result = searches[by](request, snapshot) if by else None
+        return request.page(
             "store/messages.html.j2",
             **state_of(self._store, snapshot),
-            found=found,
-            fields={name: view.text(name) for name in _FIELDS},
-            topics=[one.topic for one in snapshot.summary.topics][:500],
+            found=result,
+            fields={name: request.text(name) for name in _FIELDS},
+            topics=[topic.topic for topic in snapshot.summary.topics][:500],
             store_path=str(self._store.path),
         )
 
 
-def _queue_of(view: View, snapshot: Snapshot) -> ConsumeQueue:
-    topic, queue_id = view.text("topic"), view.number("queue", 0)
+def _queue_of(request: PageRequest, snapshot: Snapshot) -> ConsumeQueue:
+    topic, queue_id = request.text("topic"), request.number("queue", 0)
     queue = snapshot.reader.consume_queues.get(topic, queue_id)
     if queue is None:
         known = snapshot.queues.get(topic)
@@ -134,10 +134,10 @@ def _queue_of(view: View, snapshot: Snapshot) -> ConsumeQueue:
 # By place in a queue, and by time
 
 
-def _by_queue(view: View, snapshot: Snapshot) -> Found:
-    queue = _queue_of(view, snapshot)
+def _by_queue(request: PageRequest, snapshot: Snapshot) -> SearchResult:
+    queue = _queue_of(request, snapshot)
     low, high = queue.min_offset, queue.max_offset
-    offset = view.number("offset", max(high - MAX_ROWS, low))
+    offset = request.number("offset", max(high - MAX_ROWS, low))
     title = f"{queue.topic}, queue {queue.queue_id}, from offset {offset:,}"
     begin = min(max(offset, low), high)
     rows, notes = _rows_from(snapshot, queue, begin)
@@ -146,10 +146,10 @@ def _by_queue(view: View, snapshot: Snapshot) -> Found:
     elif offset >= high:
         notes.insert(0, f"The queue ends at offset {high:,}: there is no message at {offset:,} yet.")
     end = begin + MAX_ROWS
-    place = {"by": "queue", "topic": queue.topic, "queue": queue.queue_id}
-    following = url("/messages", **place, offset=end) if end < high else None
-    preceding = url("/messages", **place, offset=max(begin - MAX_ROWS, low)) if begin > low else None
-    return Found(title, rows, notes, following, preceding)
+    link = {"by": "queue", "topic": queue.topic, "queue": queue.queue_id}
+    following = url("/messages", **link, offset=end) if end < high else None
+    preceding = url("/messages", **link, offset=max(begin - MAX_ROWS, low)) if begin > low else None
+    return SearchResult(title, rows, notes, following, preceding)
 
 
 def _rows_from(snapshot: Snapshot, queue: ConsumeQueue, begin: int) -> tuple[list[MessageRow], list[str]]:
@@ -158,9 +158,9 @@ def _rows_from(snapshot: Snapshot, queue: ConsumeQueue, begin: int) -> tuple[lis
     records = RecordRows(snapshot.reader.log, notes.append)
     rows: list[MessageRow] = []
     blanks = 0
-    most = min(begin + MAX_ROWS, queue.max_offset)
-    for offset, unit in snapshot.reader.lookup.iterate(queue, begin, most, MAX_ROWS):
-        if unit.size_bytes == BLANK_UNIT_SIZE:
+    end = min(begin + MAX_ROWS, queue.max_offset)
+    for offset, unit in snapshot.reader.lookup.iterate(queue, begin, end, MAX_ROWS):
+        if unit.is_filler:
             blanks += 1
             continue
         record = records.at(unit.phy_offset)
@@ -176,12 +176,12 @@ def _rows_from(snapshot: Snapshot, queue: ConsumeQueue, begin: int) -> tuple[lis
     return rows, notes
 
 
-def _by_time(view: View, snapshot: Snapshot) -> Found:
-    topic, moment_ms = view.text("topic"), view.moment_ms("time")
+def _by_time(request: PageRequest, snapshot: Snapshot) -> SearchResult:
+    topic, moment_ms = request.text("topic"), request.moment_ms("time")
     if moment_ms is None:
         raise HTTPException(400, "time: give a time")
-    if view.text("queue"):
-        queues = [_queue_of(view, snapshot)]
+    if request.text("queue"):
+        queues = [_queue_of(request, snapshot)]
     else:
         queues = snapshot.queues.get(topic, [])
         if not queues:
@@ -195,49 +195,56 @@ def _by_time(view: View, snapshot: Snapshot) -> Found:
         if offset >= queue.max_offset:
             notes.append(f"Queue {queue.queue_id}: nothing was stored then or later.")
             continue
-        found, more = _rows_from(snapshot, queue, offset)
-        rows += found if len(queues) == 1 else found[:1]
+        first_rows, more = _rows_from(snapshot, queue, offset)
+        rows += first_rows if len(queues) == 1 else first_rows[:1]
         notes += more
     text = "the first message of each queue" if len(queues) > 1 else f"queue {queues[0].queue_id}"
-    return Found(f"{topic}, {text} from that time on", rows, notes)
+    return SearchResult(f"{topic}, {text} from that time on", rows, notes)
 
 
 # By key
 
 
-def _by_key(view: View, snapshot: Snapshot) -> Found:
-    topic, key = view.text("topic"), view.text("key")
+def _by_key(request: PageRequest, snapshot: Snapshot) -> SearchResult:
+    topic, key = request.text("topic"), request.text("key")
     if not key:
         raise HTTPException(400, "key: give a key, a unique key, or T#TAG for a tag")
-    begin_ms, end_ms = view.moment_ms("begin"), view.moment_ms("end")
-    found = Found(f"{topic}, key {key}", [], [], has_topics=True)
+    begin_ms, end_ms = request.times_ms()
+    key_result = SearchResult(f"{topic}, key {key}", [], [], has_topics=True)
+    records, last_ms = (
+        RecordRows(snapshot.reader.log, key_result.notes.append),
+        EVERYTHING_MS if end_ms is None else end_ms,
+    )
+
+    def find(limit: int) -> list[int]:
+        return snapshot.find_key(topic, key, begin_ms or 0, last_ms, limit)
+
+    def read(offset: int) -> MessageRow | None:
+        return _row_at(snapshot, records, offset, topic, key)
+
     try:
-        offsets = snapshot.find_key(
-            topic, key, begin_ms or 0, EVERYTHING_MS if end_ms is None else end_ms, MAX_ROWS + 1
-        )
+        rows = take_exact(find, read, MAX_ROWS + 1)
     except IndexOpeningError:
-        found.is_waiting = True
-        return found
+        key_result.is_waiting = True
+        return key_result
     except (GantrymqError, OSError) as error:
-        found.notes.append(f"The index cannot be used: {error}. {_remedy(snapshot)}")
-        return found
-    _note_index(found, snapshot)
-    records = RecordRows(snapshot.reader.log, found.notes.append)
-    for offset in offsets[:MAX_ROWS]:
-        found.rows.append(_row_at(snapshot, records, offset, topic, key))
-    if len(offsets) > MAX_ROWS:
-        found.notes.append(f"Only the newest {MAX_ROWS} answers are shown: give a time to see older ones.")
-    if not offsets and topic not in snapshot.queues:
-        found.notes.append(f"The store has no topic {topic}.")
-    return found
+        key_result.notes.append(f"The index cannot be used: {error}. {_remedy(snapshot)}")
+        return key_result
+    _note_index(key_result, snapshot)
+    key_result.rows += rows[:MAX_ROWS]
+    if len(rows) > MAX_ROWS:
+        key_result.notes.append(f"Only the newest {MAX_ROWS} answers are shown: give a time to see older ones.")
+    if not rows and topic not in snapshot.queues:
+        key_result.notes.append(f"The store has no topic {topic}.")
+    return key_result
 
 
-def _note_index(found: Found, snapshot: Snapshot) -> None:
+def _note_index(key_result: SearchResult, snapshot: Snapshot) -> None:
     """Say what the index lacks."""
     if not snapshot.reader.config.message_index_enable:
-        found.notes.append("The settings have messageIndexEnable=false: there is no index.")
+        key_result.notes.append("The settings have messageIndexEnable=false: there is no index.")
     elif not snapshot.summary.index_sizes and snapshot.summary.messages:
-        found.notes.append(f"The store has no index file, so no key is found. {_remedy(snapshot)}")
+        key_result.notes.append(f"The store has no index file, so no key is found. {_remedy(snapshot)}")
 
 
 def _remedy(snapshot: Snapshot) -> str:
@@ -245,28 +252,29 @@ def _remedy(snapshot: Snapshot) -> str:
     return f"{command}--index {snapshot.summary.path}`{rest}."
 
 
-def _row_at(snapshot: Snapshot, records: RecordRows, offset: int, topic: str, key: str) -> MessageRow:
+def _row_at(snapshot: Snapshot, records: RecordRows, offset: int, topic: str, key: str) -> MessageRow | None:
+    """The row of an answer of the index; None for another topic or key with the same hash."""
     record = records.at(offset)
     if record is None:
         is_gone = offset < snapshot.reader.min_phy_offset
         return MessageRow(offset, topic, None, None, None, "no longer in the log" if is_gone else "not readable")
-    names = (*record.keys, f"T#{record.properties.get(PROPERTY_TAGS, '')}")
-    remark = "" if record.topic == topic and key in names else "another key with the same hash"
+    if not record.has_index_key(topic, key):
+        return None
     row = record.row
-    return MessageRow(offset, record.topic, row[codes.QUEUE_ID], row[codes.QUEUE_OFFSET], record, remark)
+    return MessageRow(offset, record.topic, row[codes.QUEUE_ID], row[codes.QUEUE_OFFSET], record)
 
 
 # By place in the log
 
 
-def _by_place(view: View, snapshot: Snapshot) -> Found:
-    place = view.text("place")
+def _by_position(request: PageRequest, snapshot: Snapshot) -> SearchResult:
+    position = request.text("place")
     try:
-        is_id = not (place.isascii() and place.isdecimal() and len(place) < 20)
-        offset = parse_message_id(place)[1] if is_id else int(place)
+        is_id = not (position.isascii() and position.isdecimal() and len(position) < 20)
+        offset = parse_message_id(position)[1] if is_id else int(position)
     except ValueError:
         text = "is neither an offset of the commit log nor a message id of a broker"
-        raise HTTPException(400, f"place: {place!r} {text}; the id of a producer is a key") from None
+        raise HTTPException(400, f"place: {position!r} {text}; the id of a producer is a key") from None
     notes: list[str] = []
     record = RecordRows(snapshot.reader.log, notes.append).at(offset)
     rows: list[MessageRow] = []
@@ -276,4 +284,4 @@ def _by_place(view: View, snapshot: Snapshot) -> Found:
     else:
         row = record.row
         rows.append(MessageRow(offset, record.topic, row[codes.QUEUE_ID], row[codes.QUEUE_OFFSET], record))
-    return Found(f"commit log, offset {offset:,}", rows, notes, has_topics=True)
+    return SearchResult(f"commit log, offset {offset:,}", rows, notes, has_topics=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from gantrymq.clock import Clock
 from gantrymq.config.properties import Reading
-from gantrymq.console.store.groups import GroupLag, lags_of
+from gantrymq.console.store.groups import StoreGroupLag, lags_of
 from gantrymq.errors import GantrymqError, StoreClosedError, StoreError
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.lock_holder import lock_holder
@@ -42,7 +42,7 @@ _INDEX_WAIT_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpeningProgress:
     """How far the opening of a view is: ``done`` of ``total`` bytes of ``step``; a total of 0 is unknown."""
 
     began_ms: int
@@ -54,7 +54,7 @@ class Opening:
 class StillOpeningError(GantrymqError):
     """The view is not open yet."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: OpeningProgress) -> None:
         super().__init__("the store is being opened")
         self.opening = opening
 
@@ -80,37 +80,37 @@ class Snapshot:
     @cached_property
     def queues(self) -> dict[str, list[ConsumeQueue]]:
         """The queues of each topic, sorted."""
-        found: dict[str, list[ConsumeQueue]] = {}
+        by_topic: dict[str, list[ConsumeQueue]] = {}
         for queue in self.reader.consume_queues:
-            found.setdefault(queue.topic, []).append(queue)
-        return found
+            by_topic.setdefault(queue.topic, []).append(queue)
+        return by_topic
 
     @cached_property
-    def lags(self) -> dict[str, GroupLag]:
+    def lags(self) -> dict[str, StoreGroupLag]:
         """The progress of all groups, by name."""
         tables = read_group_offsets(self.reader.fs, self.reader.paths)
-        return lags_of((one for one in tables if one.group), self.queues)  # a delay level has no group
+        return lags_of((table for table in tables if table.group), self.queues)  # a delay level has no group
 
     @cached_property
-    def lags_of_topic(self) -> dict[str, list[GroupLag]]:
+    def lags_of_topic(self) -> dict[str, list[StoreGroupLag]]:
         """The progress of the groups of each topic, in that topic."""
-        found: dict[str, dict[str, GroupLag]] = {}
+        by_topic: dict[str, dict[str, StoreGroupLag]] = {}
         for lag in self.lags.values():
-            for one in lag.queues:
-                own = found.setdefault(one.topic, {}).setdefault(lag.group, GroupLag(lag.group))
-                own.queues.append(one)
-                own.behind += one.behind
-        return {topic: sorted(of.values(), key=lambda one: one.group) for topic, of in found.items()}
+            for queue in lag.queues:
+                own = by_topic.setdefault(queue.topic, {}).setdefault(lag.group, StoreGroupLag(lag.group))
+                own.queues.append(queue)
+                own.behind += queue.behind
+        return {topic: sorted(of.values(), key=lambda lag: lag.group) for topic, of in by_topic.items()}
 
     @cached_property
     def group_problem(self) -> str:
         """Why the committed offsets are not shown; empty if they are."""
         file = ConfigFile(self.reader.fs, self.reader.paths.config / CONSUMER_OFFSET)
         try:
-            found = file.read(dict, keeps_edits=True)
+            table = file.read(dict, keeps_edits=True)
         except (StoreError, OSError) as error:
             return str(error)
-        return "" if found is not None else f"{file.path}: there is no such file, so no committed offset is known"
+        return "" if table is not None else f"{file.path}: there is no such file, so no committed offset is known"
 
     @cached_property
     def first(self) -> StoredMessage | None:
@@ -127,7 +127,7 @@ class Snapshot:
             return self.reader.message_at(phy_offset) if phy_offset >= 0 else None
         return None
 
-    def find_key(self, topic: str, key: str, begin_ms: int, end_ms: int, most: int) -> list[int]:
+    def find_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """The physical offsets that the index has for a key, newest first.
 
         The first call opens the index, which recovers it after a crash. Raises IndexOpeningError if that takes longer
@@ -142,7 +142,7 @@ class Snapshot:
             raise IndexOpeningError("the index is being recovered from the log")
         if self._index_error is not None:
             raise self._index_error
-        return self.reader.query_offsets(topic, key, begin_ms=begin_ms, end_ms=end_ms, max_num=most)
+        return self.reader.query_offsets(topic, key, begin_ms=begin_ms, end_ms=end_ms, max_num=limit)
 
     def _open_index(self) -> None:
         try:
@@ -174,7 +174,7 @@ class OpenStore:
         self.paths = StorePaths.of(path, reading.config)
         self._guard = threading.Condition()
         self._snapshot: Snapshot | None = None
-        self._opening: Opening | None = None
+        self._opening: OpeningProgress | None = None
         self._failure: Exception | None = None
         self._failed_s = self._began_s = self._used_s = 0.0
         self._idle_timer: threading.Timer | None = None
@@ -186,7 +186,7 @@ class OpenStore:
         return self._failure
 
     @property
-    def opening(self) -> Opening | None:
+    def opening(self) -> OpeningProgress | None:
         """The opening that is at work."""
         return self._opening
 
@@ -248,7 +248,7 @@ class OpenStore:
         with self._guard:
             if self._opening is not None or self._is_closed:
                 return
-            self._opening = Opening(self.clock.now_ms())
+            self._opening = OpeningProgress(self.clock.now_ms())
             self._began_s = self.clock.monotonic_s()
         threading.Thread(target=self._open, name="console-open", daemon=True).start()
 
@@ -317,7 +317,7 @@ class OpenStore:
     def _note_progress(self, step: str, done: int, total: int) -> None:
         opening = self._opening
         if opening is not None:
-            self._opening = Opening(opening.began_ms, step, done, total)
+            self._opening = OpeningProgress(opening.began_ms, step, done, total)
 
     def close(self) -> None:
         """Close the view when no page uses it."""

@@ -7,33 +7,34 @@ from dataclasses import dataclass
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gantrymq.console.page_request import PageRequest, action, get
 from gantrymq.console.store.jobs import JobSlot
 from gantrymq.console.store.looking import looking, state_of
 from gantrymq.console.store.opened import OpenStore, Snapshot
 from gantrymq.console.store.work import PendingResult
-from gantrymq.console.view import View, action, get
 from gantrymq.tools.pending.due_times import DueTimes
 from gantrymq.tools.pending.pending import holds_pending
-from gantrymq.tools.pending.waiting import Kind
+from gantrymq.tools.pending.waiting import PendingKind
 
 MAX_BARS = 60
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _STEPS_MS = (
-    *(one * _SECOND_MS for one in (1, 2, 5, 10, 15, 30)),
-    *(one * _MINUTE_MS for one in (1, 2, 5, 10, 15, 30)),
-    *(one * _HOUR_MS for one in (1, 2, 3, 6, 12)),
-    *(one * _DAY_MS for one in (1, 2, 7)),
+    *(count * _SECOND_MS for count in (1, 2, 5, 10, 15, 30)),
+    *(count * _MINUTE_MS for count in (1, 2, 5, 10, 15, 30)),
+    *(count * _HOUR_MS for count in (1, 2, 3, 6, 12)),
+    *(count * _DAY_MS for count in (1, 2, 7)),
 )
 _CHARTED_MS = 60 * _DAY_MS
 _STARTS_BY_ITSELF = 100_000  # entries of the waiting topics; more take seconds
 _HEIGHT = 100.0
+_WAIT_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class BarSegment:
     """A part of a bar: the messages of one kind. Lengths are in percent of the chart's height."""
 
-    kind: Kind
+    kind: PendingKind
     count: int
     y: float
     height: float
@@ -41,13 +42,13 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class ChartBar:
-    """The messages that are due in [``begin_ms``, ``end_ms``). ``place`` is the number of the bar."""
+    """The messages that are due in [``begin_ms``, ``end_ms``). ``number`` is the number of the bar."""
 
-    place: int
+    number: int
     begin_ms: int
     end_ms: int
     count: int
-    segments: list[Segment]
+    segments: list[BarSegment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,18 @@ def chart_of(due_times: DueTimes) -> Chart:
     bars = due_times.bars(MAX_BARS, _STEPS_MS, _CHARTED_MS)
     highest = max((sum(bar.counts.values()) for bar in bars), default=0)
     drawn = []
-    for place, bar in enumerate(bars):
+    for number, bar in enumerate(bars):
         segments, y = [], _HEIGHT
-        for kind in Kind:
+        for kind in PendingKind:
             if count := bar.counts.get(kind, 0):
                 height = _HEIGHT * count / highest
                 y -= height
-                segments.append(Segment(kind, count, round(y, 3), round(height, 3)))
-        drawn.append(ChartBar(place, bar.begin_ms, bar.end_ms, sum(bar.counts.values()), segments))
+                segments.append(BarSegment(kind, count, round(y, 3), round(height, 3)))
+        drawn.append(ChartBar(number, bar.begin_ms, bar.end_ms, sum(bar.counts.values()), segments))
     return Chart(drawn, highest, due_times.later(_CHARTED_MS))
 
 
-class PendingPages:
+class StorePendingPages:
     """The page, and the buttons that start and cancel the count."""
 
     def __init__(self, store: OpenStore, slot: JobSlot[PendingResult]) -> None:
@@ -90,31 +91,31 @@ class PendingPages:
             action("/pending/cancel", self.cancel, changes=False),
         ]
 
-    def pending(self, view: View, snapshot: Snapshot) -> Response:
+    def pending(self, request: PageRequest, snapshot: Snapshot) -> Response:
         """The whole page. A count of few messages starts by itself."""
         if self._slot.view is None and _waiting_entries(snapshot) <= _STARTS_BY_ITSELF:
             self._slot.start()
             self._slot.wait(_WAIT_S)
-        return self._shown(view, snapshot, "store/pending.html.j2")
+        return self._shown(request, snapshot, "store/pending.html.j2")
 
-    def part(self, view: View, snapshot: Snapshot) -> Response:
+    def part(self, request: PageRequest, snapshot: Snapshot) -> Response:
         """The progress and the numbers, which htmx polls."""
-        return self._shown(view, snapshot, "store/pending_part.html.j2")
+        return self._shown(request, snapshot, "store/pending_part.html.j2")
 
-    def start(self, view: View) -> Response:
+    def start(self, request: PageRequest) -> Response:
         """POST: count again."""
         self._slot.start()
-        return view.done("/pending", "The messages are counted.")
+        return request.done("/pending", "The messages are counted.")
 
-    def cancel(self, view: View) -> Response:
+    def cancel(self, request: PageRequest) -> Response:
         """POST: end the count."""
         self._slot.cancel()
-        return view.done("/pending", "The count is cancelled.")
+        return request.done("/pending", "The count is cancelled.")
 
-    def _shown(self, view: View, snapshot: Snapshot, template: str) -> Response:
+    def _shown(self, request: PageRequest, snapshot: Snapshot, template: str) -> Response:
         job = self._slot.view
         result = job.result if job is not None else None
-        return view.page(
+        return request.page(
             template,
             **state_of(self._store, snapshot),
             job=job,
@@ -123,11 +124,8 @@ class PendingPages:
             overdue=sum(result.due_times.overdue.values()) if result is not None else 0,
             messages=sum(total.messages for total in result.totals) if result is not None else 0,
             waiting=_waiting_entries(snapshot),
-            kinds=list(Kind),
+            kinds=list(PendingKind),
         )
-
-
-_WAIT_S = 1.5
 
 
 def _waiting_entries(snapshot: Snapshot) -> int:

@@ -6,27 +6,27 @@ from pathlib import Path
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.properties import Reading, read_settings
+from gantrymq.console.page_request import NavigationEntry, Site
 from gantrymq.console.store.jobs import JobSlot
 from gantrymq.console.store.map import MapPages
 from gantrymq.console.store.message import MessagePage
-from gantrymq.console.store.messages import MessagePages
+from gantrymq.console.store.messages import StoreMessagePages
 from gantrymq.console.store.opened import OpenStore
-from gantrymq.console.store.overview import OverviewPages
-from gantrymq.console.store.pending import PendingPages
-from gantrymq.console.store.topics import TopicPages
+from gantrymq.console.store.overview import StoreOverviewPages
+from gantrymq.console.store.pending import StorePendingPages
+from gantrymq.console.store.topics import StoreTopicPages
 from gantrymq.console.store.verify import VerifyPages
 from gantrymq.console.store.work import PendingResult, VerifyResult, count_pending, verify
-from gantrymq.console.view import Link, Site
 
 _NAVIGATION = (
-    Link("/", "Overview"),
-    Link("/topics", "Topics"),
-    Link("/groups", "Groups"),
-    Link("/messages", "Messages"),
-    Link("/dlq", "Dead letters"),
-    Link("/pending", "Pending"),
-    Link("/map", "Store map"),
-    Link("/verify", "Verify"),
+    NavigationEntry("/", "Overview"),
+    NavigationEntry("/topics", "Topics"),
+    NavigationEntry("/groups", "Groups"),
+    NavigationEntry("/messages", "Messages"),
+    NavigationEntry("/dlq", "Dead letters"),
+    NavigationEntry("/pending", "Pending"),
+    NavigationEntry("/map", "Store map"),
+    NavigationEntry("/verify", "Verify"),
 )
 
 
@@ -40,11 +40,11 @@ def store_site(path: Path, reading: Reading | None = None, clock: Clock | None =
     verifies: JobSlot[VerifyResult] = JobSlot(verify, (path, reading), clock)
     counts: JobSlot[PendingResult] = JobSlot(count_pending, (path, reading), clock)
     pages = (
-        OverviewPages(store, verifies),
-        TopicPages(store),
-        MessagePages(store),
+        StoreOverviewPages(store, verifies),
+        StoreTopicPages(store),
+        StoreMessagePages(store),
         MessagePage(store),
-        PendingPages(store, counts),
+        StorePendingPages(store, counts),
         MapPages(store, verifies),
         VerifyPages(store, verifies),
     )

@@ -11,15 +11,15 @@ from starlette.routing import Route
 
 from gantrymq.broker.names import DLQ_PREFIX
 from gantrymq.console.names import DLQ, kind_of
+from gantrymq.console.page_request import PageRequest, get
 from gantrymq.console.store.looking import looking, state_of
 from gantrymq.console.store.opened import OpenStore, Snapshot
-from gantrymq.console.view import View, get
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 
 STEP = 100
 
 
-class TopicPages:
+class StoreTopicPages:
     """The lists and the single topics and groups."""
 
     def __init__(self, store: OpenStore) -> None:
@@ -35,25 +35,25 @@ class TopicPages:
             get("/dlq", looking(self._store, self.dead_letters)),
         ]
 
-    def topics(self, view: View, snapshot: Snapshot) -> Response:
+    def topics(self, request: PageRequest, snapshot: Snapshot) -> Response:
         """All topics with consume queues."""
-        wanted, kind = view.text("q").lower(), view.text("kind")
+        wanted, kind = request.text("q").lower(), request.text("kind")
         rows = [
-            (one, kind_of(one.topic))
-            for one in snapshot.summary.topics
-            if wanted in one.topic.lower() and kind in ("", kind_of(one.topic))
+            (summary, kind_of(summary.topic))
+            for summary in snapshot.summary.topics
+            if wanted in summary.topic.lower() and kind in ("", kind_of(summary.topic))
         ]
-        return self._list(view, snapshot, "store/topics.html.j2", rows, kind=kind)
+        return self._list(request, snapshot, "store/topics.html.j2", rows, kind=kind)
 
-    def topic(self, view: View, snapshot: Snapshot) -> Response:
+    def topic(self, request: PageRequest, snapshot: Snapshot) -> Response:
         """One topic: its queues, and the groups that consume it."""
-        topic = view.name()
+        topic = request.name()
         queues = snapshot.queues.get(topic)
         if queues is None:
             raise HTTPException(404, f"The store has no consume queue of a topic {topic}.")
-        start = view.number("start", 0)
+        start = request.number("start", 0)
         shown = queues[start : start + STEP]
-        return view.page(
+        return request.page(
             "store/topic.html.j2",
             **state_of(self._store, snapshot),
             topic=topic,
@@ -65,37 +65,39 @@ class TopicPages:
             **_part(start, shown, queues),
         )
 
-    def groups(self, view: View, snapshot: Snapshot) -> Response:
+    def groups(self, request: PageRequest, snapshot: Snapshot) -> Response:
         """All groups with a committed offset, those that are furthest behind first."""
-        wanted = view.text("q").lower()
+        wanted = request.text("q").lower()
         lags = (lag for lag in snapshot.lags.values() if wanted in lag.group.lower())
         rows = sorted(lags, key=lambda lag: (-lag.behind, lag.group))
-        return self._list(view, snapshot, "store/groups.html.j2", rows, group_problem=snapshot.group_problem)
+        return self._list(request, snapshot, "store/groups.html.j2", rows, group_problem=snapshot.group_problem)
 
-    def group(self, view: View, snapshot: Snapshot) -> Response:
+    def group(self, request: PageRequest, snapshot: Snapshot) -> Response:
         """One group: its progress in each queue."""
-        lag = snapshot.lags.get(view.name())
+        lag = snapshot.lags.get(request.name())
         if lag is None:
-            raise HTTPException(404, f"The store has no committed offset of a group {view.name()}.")
-        return self._list(view, snapshot, "store/group.html.j2", lag.queues, lag=lag)
+            raise HTTPException(404, f"The store has no committed offset of a group {request.name()}.")
+        return self._list(request, snapshot, "store/group.html.j2", lag.queues, lag=lag)
 
-    def dead_letters(self, view: View, snapshot: Snapshot) -> Response:
+    def dead_letters(self, request: PageRequest, snapshot: Snapshot) -> Response:
         """The topics of dead letters, with the newest message of each."""
-        topics = [one for one in snapshot.summary.topics if kind_of(one.topic) == DLQ]
-        start = view.number("start", 0)
+        topics = [summary for summary in snapshot.summary.topics if kind_of(summary.topic) == DLQ]
+        start = request.number("start", 0)
         rows = [
-            (one, one.topic.removeprefix(DLQ_PREFIX), _newest(snapshot, snapshot.queues.get(one.topic, ())))
-            for one in topics[start : start + STEP]
+            (summary, summary.topic.removeprefix(DLQ_PREFIX), _newest(snapshot, snapshot.queues.get(summary.topic, ())))
+            for summary in topics[start : start + STEP]
         ]
-        return view.page(
+        return request.page(
             "store/dlq.html.j2", **state_of(self._store, snapshot), rows=rows, **_part(start, rows, topics)
         )
 
-    def _list(self, view: View, snapshot: Snapshot, template: str, rows: Sequence[object], **values: Any) -> Response:
-        start = view.number("start", 0)
+    def _list(
+        self, request: PageRequest, snapshot: Snapshot, template: str, rows: Sequence[object], **values: Any
+    ) -> Response:
+        start = request.number("start", 0)
         shown = rows[start : start + STEP]
         state = state_of(self._store, snapshot)
-        return view.page(template, **state, rows=shown, q=view.text("q"), **_part(start, shown, rows), **values)
+        return request.page(template, **state, rows=shown, q=request.text("q"), **_part(start, shown, rows), **values)
 
 
 def _part(start: int, shown: Sequence[object], rows: Sequence[object]) -> dict[str, Any]:
@@ -115,4 +117,4 @@ def _newest(snapshot: Snapshot, queues: Sequence[ConsumeQueue]) -> tuple[Consume
     """The queue with the newest message of some queues, and its store time (ms)."""
     times = [(queue, _last_stored_ms(snapshot, queue)) for queue in queues]
     known = [(queue, stored_ms) for queue, stored_ms in times if stored_ms is not None]
-    return max(known, key=lambda one: one[1], default=None)
+    return max(known, key=lambda item: item[1], default=None)

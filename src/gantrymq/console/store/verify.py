@@ -8,12 +8,12 @@ from pathlib import Path
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gantrymq.console.page_request import PageRequest, action, get
 from gantrymq.console.store.jobs import JobSlot
 from gantrymq.console.store.opened import OpenStore
 from gantrymq.console.store.work import VerifyResult
-from gantrymq.console.view import View, action, get
 from gantrymq.format.names import CONSUME_QUEUE
-from gantrymq.tools.check.findings import Kind, Level
+from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.verify_report import next_steps, places_of, total_pairs, verdict
 
 
@@ -32,37 +32,39 @@ class VerifyPages:
             action("/verify/cancel", self.cancel, changes=False),
         ]
 
-    def report(self, view: View) -> Response:
+    def report(self, request: PageRequest) -> Response:
         """The whole page. It needs no open view of the store."""
-        return self._shown(view, "store/verify.html.j2")
+        return self._shown(request, "store/verify.html.j2")
 
-    def part(self, view: View) -> Response:
+    def part(self, request: PageRequest) -> Response:
         """The progress and the report, which htmx polls."""
-        return self._shown(view, "store/verify_part.html.j2")
+        return self._shown(request, "store/verify_part.html.j2")
 
-    def start(self, view: View) -> Response:
+    def start(self, request: PageRequest) -> Response:
         """POST: start a verify, unless one is at work."""
         if self._slot.start():
-            return view.done("/verify", "The verify has started.")
-        return view.done("/verify", "A verify is at work already.", is_problem=True)
+            return request.done("/verify", "The verify has started.")
+        return request.done("/verify", "A verify is at work already.", is_problem=True)
 
-    def cancel(self, view: View) -> Response:
+    def cancel(self, request: PageRequest) -> Response:
         """POST: end the verify that is at work."""
         self._slot.cancel()
-        return view.done("/verify", "The verify is cancelled.")
+        return request.done("/verify", "The verify is cancelled.")
 
-    def _shown(self, view: View, template: str) -> Response:
+    def _shown(self, request: PageRequest, template: str) -> Response:
         job = self._slot.view
         result = job.result if job is not None else None
         steps = []
         if result is not None and job is not None and not job.is_running:
             steps = next_steps(self._store.path, result.summary, result.groups.damaged, result.outlook)
-        return view.page(
+        return request.page(
             template,
             job=job,
             result=result,
             steps=steps,
-            groups=sorted(result.groups, key=lambda one: one.level is not Level.DAMAGE) if result is not None else [],
+            groups=sorted(result.groups, key=lambda group: group.level is not Severity.DAMAGE)
+            if result is not None
+            else [],
             places_of=places_of,
             totals=total_pairs(result.summary, result.read_ms or 1.0) if result is not None else [],
             verdict=verdict(result.summary) if result is not None else "",
@@ -75,14 +77,14 @@ def damage_of(result: VerifyResult | None) -> Mapping[str, str]:
 
     A message without an entry is damage of its queue, not of the log file that the finding names.
     """
-    found: dict[str, str] = {}
+    damage: dict[str, str] = {}
     for group in result.groups if result is not None else ():
-        if group.level is Level.DAMAGE:
+        if group.level is Severity.DAMAGE:
             first = group.first[0]
-            places = places_of(first)
-            where = f" ({places})" if places else ""
+            locations = places_of(first)
+            where = f" ({locations})" if locations else ""
             more = f" (the first of {group.count:,} findings)" if group.count > 1 else ""
-            is_of_queue = group.kind is Kind.MESSAGE_WITHOUT_ENTRY
+            is_of_queue = group.kind is FindingKind.MESSAGE_WITHOUT_ENTRY
             name = Path(CONSUME_QUEUE, first.topic or "", str(first.queue_id)) if is_of_queue else group.path
-            found.setdefault(str(name), f"{group.kind.value}{where}: {first.text}{more}")
-    return found
+            damage.setdefault(str(name), f"{group.kind.value}{where}: {first.text}{more}")
+    return damage

@@ -43,10 +43,10 @@ def verify(reporter: JobReporter, path: Path, reading: Reading) -> VerifyResult:
     began_s = clock.monotonic_s()
 
     def result(outlook: Outlook | None = None) -> VerifyResult:
-        return VerifyResult(found.summary, groups, read_ms, outlook)
+        return VerifyResult(verification.summary, groups, read_ms, outlook)
 
     groups, read_ms = FindingGroups(), 0.0
-    found = verify_store(
+    verification = verify_store(
         path,
         reading.config,
         given=reading.given,
@@ -54,11 +54,11 @@ def verify(reporter: JobReporter, path: Path, reading: Reading) -> VerifyResult:
         decoders=table_decoders(),
         queue_progress=reporter.progress,
     )
-    for finding in found:
+    for finding in verification:
         groups.add(finding)
         reporter.partial(result)
     read_ms = (clock.monotonic_s() - began_s) * 1000
-    if not found.summary.findings:
+    if not verification.summary.findings:
         return result()
     reporter.partial(result)
     return result(look_ahead(path, reading.config, given=reading.given, progress=reporter.progress))
@@ -97,8 +97,10 @@ def count_pending(reporter: JobReporter, path: Path, reading: Reading) -> Pendin
             reads_queue=holds_pending,
         )
     ) as reader:
-        found = PendingMessages(reader, now_ms, report=reporter.progress)
-        counted: Iterator[PendingMessage] = due_times.counted(totals.counted(found))
+        pending_messages = PendingMessages(reader, now_ms, report=reporter.progress)
+        counted: Iterator[PendingMessage] = due_times.counted(totals.counted(pending_messages))
         first = first_due(counted, FIRST_DUE)
-        problems = [*found.problems, *map(str, reader.problems)]
-        return PendingResult(now_ms, list(totals), due_times, first, problems, found.unreadable, found.passed_over)
+        problems = [*pending_messages.problems, *map(str, reader.problems)]
+        return PendingResult(
+            now_ms, list(totals), due_times, first, problems, pending_messages.unreadable, pending_messages.passed_over
+        )

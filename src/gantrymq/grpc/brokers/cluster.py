@@ -19,7 +19,7 @@ from gantrymq.client.requests.calls import cluster_info, topic_route
 from gantrymq.client.requests.records import decode_records
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError, RemotingError
-from gantrymq.grpc.brokers.interface import FromBroker, TopicRoute, message_type_of
+from gantrymq.grpc.brokers.interface import FromBroker, QueueRoute, message_type_of
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError, refused
@@ -50,19 +50,19 @@ _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXI
 log = get_logger("gantrymq.grpc")
 
 
-class _Kept:
+class _Cache:
     """At most ``most`` values by key, each fresh for ``fresh_s``. Callers of one key wait for the same lookup."""
 
-    def __init__(self, fresh_s: float, most: int) -> None:
-        self._fresh_s, self._most = fresh_s, most
+    def __init__(self, fresh_s: float, max_values: int) -> None:
+        self._fresh_s, self._max_values = fresh_s, max_values
         self._values: dict[str, tuple[Any, float]] = {}
         self._lookups: dict[str, asyncio.Task[Any]] = {}
 
     async def get(self, key: str, look: Callable[[], Any]) -> Any:
         """The value; ``look`` makes a coroutine that finds it. If it raises and there is an old value, that stays."""
-        found = self._values.get(key)
-        if found is not None and time.monotonic() < found[1]:
-            return found[0]
+        cached = self._values.get(key)
+        if cached is not None and time.monotonic() < cached[1]:
+            return cached[0]
         task = self._lookups.get(key)
         if task is None:
             task = self._lookups[key] = asyncio.ensure_future(look())
@@ -70,9 +70,9 @@ class _Kept:
         try:
             return await asyncio.shield(task)
         except GantrymqError:
-            if found is None:
+            if cached is None:
                 raise
-            return found[0]
+            return cached[0]
 
     def forget(self) -> None:
         """Look all values up again at their next use. Old values stay for lookups that fail."""
@@ -82,7 +82,7 @@ class _Kept:
         self._lookups.pop(key, None)
         if task.cancelled() or task.exception() is not None:
             return
-        if key not in self._values and len(self._values) >= self._most:
+        if key not in self._values and len(self._values) >= self._max_values:
             del self._values[next(iter(self._values))]
         value = task.result()
         self._values[key] = value, time.monotonic() + (_MISSING_KEPT_S if value is None else self._fresh_s)
@@ -110,7 +110,7 @@ class _RemoteLink:
 
     async def heart_beat(self, caller: Caller, data: HeartbeatData) -> RemotingCommand:
         self.caller = caller
-        self.groups = frozenset(one.group_name for one in data.producer_data_set)
+        self.groups = frozenset(producer.group_name for producer in data.producer_data_set)
         await self._brokers.producers.register(self)
         return RemotingCommand(ResponseCode.SUCCESS)
 
@@ -185,13 +185,13 @@ class _Producers:
     async def _unregister(self, topic: str, keep: Sequence[str]) -> None:
         """Tell the brokers that are not in ``keep`` that a topic has no producers here."""
         registered = self._registered.pop(topic, {})
-        kept = {address: caller for address, caller in registered.items() if address in keep}
-        if kept:
-            self._registered[topic] = kept
-        for address in [one for one in registered if one not in kept]:
-            asked = UnregisterClientRequestHeader(client_id=self._client_id, producer_group=topic)
+        remaining = {address: caller for address, caller in registered.items() if address in keep}
+        if remaining:
+            self._registered[topic] = remaining
+        for address in [address_left for address_left in registered if address_left not in remaining]:
+            header = UnregisterClientRequestHeader(client_id=self._client_id, producer_group=topic)
             try:
-                await self._brokers.send(address, registered[address], RemotingCommand.request(asked), _TIMEOUT_MS)
+                await self._brokers.send(address, registered[address], RemotingCommand.request(header), _TIMEOUT_MS)
             except RemotingConnectError:
                 continue  # without a connection the broker has no producer of it
             except GantrymqError as error:
@@ -199,7 +199,7 @@ class _Producers:
                 self._registered.setdefault(topic, {}).setdefault(address, registered[address])
 
     def check(self, channel: Channel, request: RemotingCommand) -> None:
-        """Ask a producer about a transaction, each in its turn."""
+        """Ask a producer of the group about a transaction. The producers of a group take turns."""
         half = next(iter(decode_records(request.body, decompressed=False)))
         links = list(self._links.get(half.properties.get(PROPERTY_PRODUCER_GROUP, ""), ()))
         self._turn += 1
@@ -222,10 +222,10 @@ class ClusterBrokers:
         self.producers = _Producers(self)
         dispatcher = RequestDispatcher({RequestCode.CHECK_TRANSACTION_STATE: self._check})
         self._client = RemotingClient(handler=dispatcher, tls=tls)
-        self._routes = _Kept(config.route_cache_s, config.max_routes)
-        self._topics = _Kept(config.topic_cache_s, config.max_topics)
-        self._groups = _Kept(config.group_cache_s, config.max_groups)
-        self._clusters = _Kept(config.route_cache_s, 1)
+        self._routes = _Cache(config.route_cache_s, config.max_routes)
+        self._topics = _Cache(config.topic_cache_s, config.max_topics)
+        self._groups = _Cache(config.group_cache_s, config.max_groups)
+        self._clusters = _Cache(config.route_cache_s, 1)
         self._addresses: dict[str, str] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self._heartbeats: asyncio.Task[None] | None = None
@@ -243,39 +243,39 @@ class ClusterBrokers:
 
     # What calls need
 
-    async def route(self, caller: Caller, topic: str) -> TopicRoute | None:
+    async def route(self, caller: Caller, topic: str) -> QueueRoute | None:
         """The route of a topic."""
-        found: TopicRoute | None = await self._routes.get(topic, lambda: self._find_route(topic))
-        return found
+        route: QueueRoute | None = await self._routes.get(topic, lambda: self._find_route(topic))
+        return route
 
     async def topic(self, caller: Caller, name: str) -> TopicConfig | None:
         """The configuration of a topic, of the first broker in its route."""
 
         async def look() -> TopicConfig | None:
             route = await self.route(caller, name)
-            masters = [one.broker_addrs.get(MASTER_ID) for one in route.brokers] if route is not None else []
-            asked = GetTopicConfigRequestHeader(topic=name)
-            made = lambda: RemotingCommand.request(asked)  # noqa: E731
+            masters = [broker.broker_addrs.get(MASTER_ID) for broker in route.brokers] if route is not None else []
+            header = GetTopicConfigRequestHeader(topic=name)
+            made = lambda: RemotingCommand.request(header)  # noqa: E731
             config: TopicConfig | None = await self._first(caller, masters, made, TopicConfig)
             return config
 
-        found: TopicConfig | None = await self._topics.get(_key(caller, name), look)
-        return found
+        topic_config: TopicConfig | None = await self._topics.get(_key(caller, name), look)
+        return topic_config
 
     async def group(self, caller: Caller, name: str) -> SubscriptionGroupConfig | None:
         """The configuration of a group, of the first broker that has it."""
 
         async def look() -> SubscriptionGroupConfig | None:
             masters = (await self._masters()).values()
-            asked = GetSubscriptionGroupConfigRequestHeader(group=name)
-            made = lambda: RemotingCommand.request(asked)  # noqa: E731
+            header = GetSubscriptionGroupConfigRequestHeader(group=name)
+            made = lambda: RemotingCommand.request(header)  # noqa: E731
             config: SubscriptionGroupConfig | None = await self._first(
                 caller, list(masters), made, SubscriptionGroupConfig
             )
             return config
 
-        found: SubscriptionGroupConfig | None = await self._groups.get(_key(caller, name), look)
-        return found
+        group_config: SubscriptionGroupConfig | None = await self._groups.get(_key(caller, name), look)
+        return group_config
 
     def begin(self, caller: Caller, broker_name: str, command: RemotingCommand, timeout_ms: int) -> _RemoteExchange:
         """Send a request to a broker's master."""
@@ -354,22 +354,24 @@ class ClusterBrokers:
             info = await self._ask_name_servers(cluster_info())
             table = info.broker_addr_table
             masters = {
-                name: one.broker_addrs[MASTER_ID] for name, one in table.items() if MASTER_ID in one.broker_addrs
+                name: broker_data.broker_addrs[MASTER_ID]
+                for name, broker_data in table.items()
+                if MASTER_ID in broker_data.broker_addrs
             }
             self._addresses |= masters
             return masters
 
-        found: dict[str, str] = await self._clusters.get("", look)
-        return found
+        addresses: dict[str, str] = await self._clusters.get("", look)
+        return addresses
 
-    async def _find_route(self, topic: str) -> TopicRoute | None:
-        found = await self._ask_name_servers(topic_route(topic))
-        if found is None or not found.queue_datas or not found.broker_datas:
+    async def _find_route(self, topic: str) -> QueueRoute | None:
+        route = await self._ask_name_servers(topic_route(topic))
+        if route is None or not route.queue_datas or not route.broker_datas:
             return None
-        for broker in found.broker_datas:
+        for broker in route.broker_datas:
             if MASTER_ID in broker.broker_addrs:
                 self._addresses[broker.broker_name] = broker.broker_addrs[MASTER_ID]
-        return TopicRoute(found.queue_datas, found.broker_datas)
+        return QueueRoute(route.queue_datas, route.broker_datas)
 
     async def _ask_name_servers(self, call: Any) -> Any:
         error: GantrymqError = RemotingError("no name server is set")

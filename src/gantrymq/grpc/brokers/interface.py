@@ -27,7 +27,7 @@ FromBroker = Callable[[RemotingCommand], Awaitable[RemotingCommand | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRoute:
+class QueueRoute:
     """Where a topic is: its queues at each broker, and the brokers' addresses."""
 
     queues: list[QueueData]
@@ -47,7 +47,7 @@ class Exchange(Protocol):
         ...
 
 
-class Link(Protocol):
+class ClientLink(Protocol):
     """The membership of one client at brokers, which send it requests of their own."""
 
     async def heart_beat(self, caller: Caller, data: HeartbeatData) -> RemotingCommand:
@@ -60,9 +60,12 @@ class Link(Protocol):
 
 
 class Brokers(Protocol):
-    """Thread rule: the event loop's thread."""
+    """What the calls need of brokers: of the one in this process, or of a cluster.
 
-    async def route(self, caller: Caller, topic: str) -> TopicRoute | None:
+    Thread rule: the event loop's thread.
+    """
+
+    async def route(self, caller: Caller, topic: str) -> QueueRoute | None:
         """The route of a topic, or None if there is no such topic."""
         ...
 
@@ -78,7 +81,7 @@ class Brokers(Protocol):
         """Send a request to the master of a broker. Raises CallError for an unknown broker."""
         ...
 
-    def link(self, caller: Caller, from_broker: FromBroker, unread_bytes: Callable[[], int]) -> Link:
+    def link(self, caller: Caller, from_broker: FromBroker, unread_bytes: Callable[[], int]) -> ClientLink:
         """Open a membership. ``unread_bytes`` is how much the client has not read of what was sent to it."""
         ...
 

@@ -15,7 +15,7 @@ from itertools import count
 from typing import cast
 
 from gantrymq.errors import RemotingConnectError, RemotingTimeoutError
-from gantrymq.grpc.brokers.interface import FromBroker, TopicRoute
+from gantrymq.grpc.brokers.interface import FromBroker, QueueRoute
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
@@ -184,29 +184,29 @@ class LocalBrokers:
         self._find_topic, self._find_group, self._is_guarded = find_topic, find_group, is_guarded
         self._brokers = [BrokerData(cluster=cluster, broker_name=name, broker_addrs={MASTER_ID: address})]
 
-    async def route(self, caller: Caller, topic: str) -> TopicRoute | None:
+    async def route(self, caller: Caller, topic: str) -> QueueRoute | None:
         """The route of a topic: this broker."""
-        found = await self.topic(caller, topic)
-        if found is None:
+        config = await self.topic(caller, topic)
+        if config is None:
             return None
         queues = QueueData(
             broker_name=self._name,
-            read_queue_nums=found.read_queue_nums,
-            write_queue_nums=found.write_queue_nums,
-            perm=found.perm,
-            topic_sys_flag=found.topic_sys_flag,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_sys_flag=config.topic_sys_flag,
         )
-        return TopicRoute([queues], self._brokers)
+        return QueueRoute([queues], self._brokers)
 
     async def topic(self, caller: Caller, name: str) -> TopicConfig | None:
         """The configuration of a topic."""
-        found = self._find_topic(name)
-        if found is not None and self._is_guarded:
-            asked = RemotingCommand.request(GetTopicConfigRequestHeader(topic=name))
-            response = await self.begin(caller, self._name, asked, 0).response
+        config = self._find_topic(name)
+        if config is not None and self._is_guarded:
+            command = RemotingCommand.request(GetTopicConfigRequestHeader(topic=name))
+            response = await self.begin(caller, self._name, command, 0).response
             if response.code != ResponseCode.SUCCESS:
                 raise CallError(Code.FORBIDDEN, response.remark or "")
-        return found
+        return config
 
     async def group(self, caller: Caller, name: str) -> SubscriptionGroupConfig | None:
         """The configuration of a consumer group."""

@@ -12,7 +12,7 @@ from gantrymq.format.recall_handle import decode_recall_handle
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, ask, message_type_of
 from gantrymq.grpc.protocol.caller import Caller
-from gantrymq.grpc.protocol.codes import Code, MessageType
+from gantrymq.grpc.protocol.codes import Code, GrpcMessageType
 from gantrymq.grpc.protocol.messages import RecallMessageResponse
 from gantrymq.grpc.protocol.status import CallError, refused, status
 from gantrymq.grpc.protocol.validation import require_topic
@@ -20,7 +20,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
 
-_DELAYED = (MessageType.DELAY.name, "MIXED")
+_DELAYED = (GrpcMessageType.DELAY.name, "MIXED")
 
 
 class RecallMessage:

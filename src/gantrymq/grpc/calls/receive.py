@@ -22,7 +22,7 @@ from gantrymq.clock import Clock
 from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers.interface import Brokers, Exchange, TopicRoute
+from gantrymq.grpc.brokers.interface import Brokers, Exchange, QueueRoute
 from gantrymq.grpc.brokers.popped import PoppedMessages
 from gantrymq.grpc.calls.route import find_route
 from gantrymq.grpc.clients.registry import Client, Clients, build_filter
@@ -61,7 +61,7 @@ class _AsStored:
     max_decompressed_body_size: int = 0
 
 
-class _Asked(NamedTuple):
+class _CheckedReceive(NamedTuple):
     """A receive that has been checked."""
 
     client: Client
@@ -97,10 +97,10 @@ class ReceiveMessage:
 
     async def receive(self, caller: Caller, request: Any, remaining_s: float | None) -> AsyncIterator[Any]:
         """The responses to a ReceiveMessageRequest. ``remaining_s`` is the time until the call's deadline."""
-        asked = await self._check(caller, request, remaining_s)
+        receive = await self._check(caller, request, remaining_s)
         if self._is_ending:
             raise CallError(Code.MESSAGE_NOT_FOUND, _NO_NEW)
-        exchange, broker_name = await self._begin(asked, request)
+        exchange, broker_name = await self._begin(receive, request)
         self._waiting.add(exchange)
         try:
             response = await asyncio.shield(exchange.response)
@@ -108,11 +108,11 @@ class ReceiveMessage:
             exchange.withdraw()
             if exchange.response.cancelled():  # by end_waiting
                 raise CallError(Code.MESSAGE_NOT_FOUND, _NO_NEW) from None
-            exchange.response.add_done_callback(partial(self._give_back, asked, broker_name))
+            exchange.response.add_done_callback(partial(self._give_back, receive, broker_name))
             raise
         finally:
             self._waiting.discard(exchange)
-        messages = self._messages(asked, response, broker_name)
+        messages = self._messages(receive, response, broker_name)
         if messages is None:
             code, text = Code.MESSAGE_NOT_FOUND, _NO_NEW
             if response.code == ResponseCode.POLLING_FULL:
@@ -121,8 +121,8 @@ class ReceiveMessage:
         elif not messages:
             yield ReceiveMessageResponse(status=status(Code.MESSAGE_NOT_FOUND, "no match message"))
         else:
-            async for one in self._deliver(asked, messages):
-                yield one
+            async for answer in self._deliver(receive, messages):
+                yield answer
         yield self.end()
 
     def end_waiting(self) -> None:
@@ -144,21 +144,21 @@ class ReceiveMessage:
 
     # The request
 
-    async def _check(self, caller: Caller, request: Any, remaining_s: float | None) -> _Asked:
+    async def _check(self, caller: Caller, request: Any, remaining_s: float | None) -> _CheckedReceive:
         client = await self._clients.with_settings(caller)
         topic, group = require_topic(request.message_queue.topic.name), require_group(request.group.name)
         config = await self._brokers.group(caller, group)
         settings = (
             settings_of_group(self._config, config)
-            if client.kept is None
-            else merged_settings(self._config, client.kept, config, 0)
+            if client.settings is None
+            else merged_settings(self._config, client.settings, config, 0)
         )
         polling_ms = _polling_ms(self._config, request, settings, caller, remaining_s)
         invisible_ms, renews = self._config.default_invisible_ms, self._config.renews and request.auto_renew
         if not renews:
             least_ms, most_ms = self._config.min_receive_invisible_ms, self._config.max_invisible_ms
             invisible_ms = require_invisible_time(to_ms(request.invisible_duration), most_ms, least_ms)
-        return _Asked(
+        return _CheckedReceive(
             client=client,
             caller=caller,
             group=group,
@@ -171,34 +171,34 @@ class ReceiveMessage:
             renews=renews,
         )
 
-    async def _begin(self, asked: _Asked, request: Any) -> tuple[Exchange, str]:
-        route = await find_route(self._brokers, asked.caller, asked.topic)
+    async def _begin(self, receive: _CheckedReceive, request: Any) -> tuple[Exchange, str]:
+        route = await find_route(self._brokers, receive.caller, receive.topic)
         broker_name = self._broker(route, request.message_queue.broker.name)
         header = PopMessageRequestHeader(
-            consumer_group=asked.group,
-            topic=asked.topic,
+            consumer_group=receive.group,
+            topic=receive.topic,
             queue_id=_ALL_QUEUES,
             max_msg_nums=min(request.batch_size, MAX_POPPED),
-            invisible_time=asked.invisible_ms,
-            poll_time=asked.polling_ms,
+            invisible_time=receive.invisible_ms,
+            poll_time=receive.polling_ms,
             init_mode=INIT_MAX,
-            exp_type=asked.wanted.expression_type,
-            exp=asked.wanted.sub_string,
-            order=asked.in_order,
+            exp_type=receive.wanted.expression_type,
+            exp=receive.wanted.sub_string,
+            order=receive.in_order,
             attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
             bname=broker_name,
         )
-        timeout_ms = asked.polling_ms + limits.REQUEST_TIMEOUT_MS
+        timeout_ms = receive.polling_ms + limits.REQUEST_TIMEOUT_MS
         command = RemotingCommand.request(header)
-        return self._brokers.begin(asked.caller, broker_name, command, timeout_ms), broker_name
+        return self._brokers.begin(receive.caller, broker_name, command, timeout_ms), broker_name
 
-    def _broker(self, route: TopicRoute, wanted: str) -> str:
+    def _broker(self, route: QueueRoute, wanted: str) -> str:
         """The broker that the client asks for, or one in turn if that has no readable queue."""
         masters = {broker.broker_name for broker in route.brokers if MASTER_ID in broker.broker_addrs}
         readable = sorted(
-            one.broker_name
-            for one in route.queues
-            if one.is_readable and one.read_queue_nums > 0 and one.broker_name in masters
+            queue.broker_name
+            for queue in route.queues
+            if queue.is_readable and queue.read_queue_nums > 0 and queue.broker_name in masters
         )
         if not readable:
             raise CallError(Code.FORBIDDEN, "no readable queue")
@@ -208,67 +208,71 @@ class ReceiveMessage:
     # The messages
 
     def _messages(
-        self, asked: _Asked, response: RemotingCommand, broker_name: str
+        self, receive: _CheckedReceive, response: RemotingCommand, broker_name: str
     ) -> list[tuple[ReceivedMessage, Handle]] | None:
         """The messages for the client. None if the broker has none."""
         if response.code in (*_NO_MESSAGES, ResponseCode.POLLING_FULL):
             return None
-        kept = []
-        tags = frozenset(asked.wanted.tags_set)
-        for message, handle in _popped(asked, response, broker_name):
+        messages = []
+        tags = frozenset(receive.wanted.tags_set)
+        for message, handle in _popped(receive, response, broker_name):
             if tags and message.tags not in tags:
-                self._start(self._settle(asked, message, handle, is_dead=False))
-            elif message.reconsume_times >= asked.max_attempts:
-                self._start(self._settle(asked, message, handle, is_dead=True))
+                self._start(self._settle(receive, message, handle, is_dead=False))
+            elif message.reconsume_times >= receive.max_attempts:
+                self._start(self._settle(receive, message, handle, is_dead=True))
             else:
-                kept.append((message, handle))
-        return kept
+                messages.append((message, handle))
+        return messages
 
-    async def _deliver(self, asked: _Asked, messages: list[tuple[ReceivedMessage, Handle]]) -> AsyncIterator[Any]:
+    async def _deliver(
+        self, receive: _CheckedReceive, messages: list[tuple[ReceivedMessage, Handle]]
+    ) -> AsyncIterator[Any]:
         """The responses for found messages. Those that the client does not get become visible soon.
 
         Raises CallError if the client has left since it asked: its messages would be renewed without end.
         """
         sent = 0
         try:
-            self._require_present(asked)
+            self._require_present(receive)
             yield ReceiveMessageResponse(status=status(Code.OK))
             now_ms = self._clock.now_ms()
             for message, handle in messages:
-                if asked.renews:
-                    self._require_present(asked)
+                if receive.renews:
+                    self._require_present(receive)
                     self._renewals.add(
-                        asked.client, asked.group, message.msg_id, asked.topic, handle, message.reconsume_times
+                        receive.client, receive.group, message.msg_id, receive.topic, handle, message.reconsume_times
                     )
                 yield ReceiveMessageResponse(message=to_message(message, now_ms, str(handle)))
                 sent += 1
         finally:
             if sent < len(messages):  # the stream has broken
-                self._nack(asked, messages[sent:])
+                self._nack(receive, messages[sent:])
 
-    def _require_present(self, asked: _Asked) -> None:
-        client_id = asked.caller.client_id
-        if asked.renews and self._clients.find(client_id) is not asked.client:
+    def _require_present(self, receive: _CheckedReceive) -> None:
+        client_id = receive.caller.client_id
+        if receive.renews and self._clients.find(client_id) is not receive.client:
             raise CallError(Code.MESSAGE_NOT_FOUND, f"The client [{client_id}] is disconnected.")
 
-    def _nack(self, asked: _Asked, messages: Iterable[tuple[ReceivedMessage, Handle]]) -> None:
+    def _nack(self, receive: _CheckedReceive, messages: Iterable[tuple[ReceivedMessage, Handle]]) -> None:
         for message, handle in messages:
-            newest = self._renewals.take(asked.client, asked.group, message.msg_id, handle)
-            self._start(self._hide(asked, newest))
+            newest = self._renewals.take(receive.client, receive.group, message.msg_id, handle)
+            self._start(self._hide(receive, newest))
 
-    def _give_back(self, asked: _Asked, broker_name: str, future: asyncio.Future[RemotingCommand]) -> None:
+    def _give_back(self, receive: _CheckedReceive, broker_name: str, future: asyncio.Future[RemotingCommand]) -> None:
         """Let messages become visible that were popped for a client that has gone."""
         if future.cancelled() or future.exception() is not None or future.result().code != ResponseCode.SUCCESS:
             return
-        self._nack(asked, list(_popped(asked, future.result(), broker_name)))
+        self._nack(receive, list(_popped(receive, future.result(), broker_name)))
 
-    async def _hide(self, asked: _Asked, handle: Handle) -> None:
+    async def _hide(self, receive: _CheckedReceive, handle: Handle) -> None:
         hidden_ms = self._config.nack_invisible_ms
-        await self._popped.hide(asked.caller, handle, asked.group, asked.topic, hidden_ms, suspend=True)
+        await self._popped.hide(receive.caller, handle, receive.group, receive.topic, hidden_ms, suspend=True)
 
-    async def _settle(self, asked: _Asked, message: ReceivedMessage, handle: Handle, *, is_dead: bool) -> None:
+    async def _settle(
+        self, receive: _CheckedReceive, message: ReceivedMessage, handle: Handle, *, is_dead: bool
+    ) -> None:
         """Acknowledge a message that never reaches the client, or move it to the dead letters."""
-        caller, group, topic = asked.caller, asked.group, asked.topic
+        caller, group, topic = receive.caller, receive.group, receive.topic
         if is_dead:
             await self._popped.to_dead_letters(caller, handle, group, topic, message.msg_id)
         else:
@@ -287,12 +291,14 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
         log.warning("a received message was not settled", reason=str(error))
 
 
-def _popped(asked: _Asked, response: RemotingCommand, broker_name: str) -> Iterable[tuple[ReceivedMessage, Handle]]:
+def _popped(
+    receive: _CheckedReceive, response: RemotingCommand, broker_name: str
+) -> Iterable[tuple[ReceivedMessage, Handle]]:
     """All messages of a pop with their handles. Raises CallError if the broker refused it."""
     if response.code != ResponseCode.SUCCESS:
         raise refused(response)
     result = PopResult(
-        PopTarget(asked.topic, broker_name), response.read(PopMessageResponseHeader), bytes(response.body)
+        PopTarget(receive.topic, broker_name), response.read(PopMessageResponseHeader), bytes(response.body)
     )
     for message in popped_messages(result, _AsStored()):
         yield message, Handle(parse_receipt_handle(message.receipt_handle), message.phy_offset)

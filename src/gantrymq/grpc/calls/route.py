@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gantrymq.grpc.brokers.interface import Brokers, TopicRoute, message_type_of
+from gantrymq.grpc.brokers.interface import Brokers, QueueRoute, message_type_of
 from gantrymq.grpc.protocol.caller import Caller
-from gantrymq.grpc.protocol.codes import AddressScheme, Code, MessageType, Permission
+from gantrymq.grpc.protocol.codes import AddressScheme, Code, GrpcMessageType, GrpcPermission
 from gantrymq.grpc.protocol.messages import (
     Assignment,
     Broker,
@@ -26,10 +26,10 @@ from gantrymq.grpc.protocol.status import CallError, status
 from gantrymq.grpc.protocol.validation import require_group, require_topic
 from gantrymq.remoting.bodies.route import MASTER_ID, QueueData
 
-_MIXED = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
+_MIXED = (GrpcMessageType.NORMAL, GrpcMessageType.FIFO, GrpcMessageType.DELAY, GrpcMessageType.TRANSACTION)
 
 
-async def find_route(brokers: Brokers, caller: Caller, topic: str) -> TopicRoute:
+async def find_route(brokers: Brokers, caller: Caller, topic: str) -> QueueRoute:
     """The route of a topic. Raises CallError if there is no such topic."""
     route = await brokers.route(caller, topic)
     if route is None:
@@ -49,7 +49,7 @@ class Routes:
         route = await find_route(self._brokers, caller, topic)
         types = _accepted(message_type_of(await self._brokers.topic(caller, topic)))
         answer = QueryRouteResponse(status=status(Code.OK))
-        for queues, broker in self._places(route, request):
+        for queues, broker in self._queues_and_brokers(route, request):
             for queue_id, permission in enumerate(_permissions(queues)):
                 answer.message_queues.append(
                     MessageQueue(
@@ -70,10 +70,10 @@ class Routes:
         group = await self._brokers.group(caller, group_name)
         in_order = group is not None and group.consume_message_orderly
         answer = QueryAssignmentResponse()
-        for queues, broker in self._places(route, request):
+        for queues, broker in self._queues_and_brokers(route, request):
             if broker.id != MASTER_ID or not queues.is_readable or queues.read_queue_nums <= 0:
                 continue
-            permission = Permission.READ_WRITE if queues.is_writable else Permission.READ
+            permission = GrpcPermission.READ_WRITE if queues.is_writable else GrpcPermission.READ
             for queue_id in range(queues.read_queue_nums) if in_order else (-1,):
                 queue = MessageQueue(topic=request.topic, id=queue_id, permission=permission, broker=broker)
                 answer.assignments.append(Assignment(message_queue=queue))
@@ -83,13 +83,13 @@ class Routes:
             answer.status.CopyFrom(status(Code.FORBIDDEN, "no readable queue"))
         return answer
 
-    def _places(self, route: TopicRoute, request: Any) -> Iterator[tuple[QueueData, Any]]:
+    def _queues_and_brokers(self, route: QueueRoute, request: Any) -> Iterator[tuple[QueueData, Any]]:
         """The queues of each broker, with each Broker of that name."""
         endpoints = request.endpoints if request.endpoints.addresses else self._own_endpoints()
-        by_name = {one.broker_name: one for one in route.brokers}
+        by_name = {broker.broker_name: broker for broker in route.brokers}
         for queues in route.queues:
-            found = by_name.get(queues.broker_name)
-            for broker_id in sorted(found.broker_addrs) if found is not None else ():
+            broker_data = by_name.get(queues.broker_name)
+            for broker_id in sorted(broker_data.broker_addrs) if broker_data is not None else ():
                 yield queues, Broker(name=queues.broker_name, id=broker_id, endpoints=endpoints)
 
     def _own_endpoints(self) -> Any:
@@ -103,21 +103,21 @@ class Routes:
         return endpoints
 
 
-def _accepted(name: str) -> tuple[MessageType, ...]:
+def _accepted(name: str) -> tuple[GrpcMessageType, ...]:
     if name == "MIXED":
         return _MIXED
-    return (MessageType.__members__.get(name, MessageType.MESSAGE_TYPE_UNSPECIFIED),)
+    return (GrpcMessageType.__members__.get(name, GrpcMessageType.MESSAGE_TYPE_UNSPECIFIED),)
 
 
-def _permissions(queues: QueueData) -> list[Permission]:
+def _permissions(queues: QueueData) -> list[GrpcPermission]:
     """The permission of each queue. Queues that are only read, or only written, come before the others."""
     read, write = queues.read_queue_nums, queues.write_queue_nums
     if queues.is_readable and queues.is_writable:
         both = max(min(read, write), 0)
-        only = [Permission.READ] * (read - both) + [Permission.WRITE] * (write - both)
-        return only + [Permission.READ_WRITE] * both
+        only = [GrpcPermission.READ] * (read - both) + [GrpcPermission.WRITE] * (write - both)
+        return only + [GrpcPermission.READ_WRITE] * both
     if queues.is_writable:
-        return [Permission.WRITE] * write
+        return [GrpcPermission.WRITE] * write
     if queues.is_readable:
-        return [Permission.READ] * read
-    return [Permission.NONE] * max(1, read, write)
+        return [GrpcPermission.READ] * read
+    return [GrpcPermission.NONE] * max(1, read, write)

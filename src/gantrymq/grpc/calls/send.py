@@ -18,12 +18,12 @@ from gantrymq.clock import Clock
 from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.format.properties import encode_properties
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers.interface import Brokers, TopicRoute, ask, message_type_of
+from gantrymq.grpc.brokers.interface import Brokers, QueueRoute, ask, message_type_of
 from gantrymq.grpc.calls.gathering import Gathering
 from gantrymq.grpc.calls.route import find_route
 from gantrymq.grpc.calls.transactions import Transactions
 from gantrymq.grpc.protocol.caller import Caller
-from gantrymq.grpc.protocol.codes import Code, Encoding, MessageType
+from gantrymq.grpc.protocol.codes import Code, Encoding, GrpcMessageType
 from gantrymq.grpc.protocol.convert import RESERVED, message_type
 from gantrymq.grpc.protocol.messages import LATEST_MS, SendMessageResponse, SendResultEntry, to_ms
 from gantrymq.grpc.protocol.status import CallError, refused, status
@@ -90,11 +90,11 @@ class SendMessage:
         first = request.messages[0]
         topic = require_topic(first.topic.name)
         prepared = []
-        for one in request.messages:
-            if one.topic != first.topic:
+        for message in request.messages:
+            if message.topic != first.topic:
                 raise CallError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-            prepared.append(_Prepared(self._properties(caller, one, topic), self._body(one)))
-        if len(prepared) > 1 and any(message_type(one.properties) is MessageType.DELAY for one in prepared):
+            prepared.append(_Prepared(self._properties(caller, message, topic), self._body(message)))
+        if len(prepared) > 1 and any(message_type(message.properties) is GrpcMessageType.DELAY for message in prepared):
             raise CallError(Code.BAD_REQUEST, "Delayed messages are not supported for batching")
         await self._check_type(caller, topic, prepared[0].properties)
         route = await find_route(self._brokers, caller, topic)
@@ -116,7 +116,7 @@ class SendMessage:
                 f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}",
             )
 
-    def _queue(self, route: TopicRoute, message_group: str) -> WriteQueue:
+    def _queue(self, route: QueueRoute, message_group: str) -> WriteQueue:
         queues = write_queues(route)
         if not queues:
             raise CallError(Code.FORBIDDEN, "no writable queue")
@@ -131,7 +131,7 @@ class SendMessage:
         is_batch = len(prepared) > 1
         body = prepared[0].body
         if is_batch:
-            body = encode_batch(BatchedMessage(0, one.body, encode_properties(one.properties)) for one in prepared)
+            body = encode_batch(BatchedMessage(0, item.body, encode_properties(item.properties)) for item in prepared)
         header = SendMessageRequestHeaderV2(
             producer_group=topic,  # so that checks of its transactions find the producers of the topic
             topic=topic,
@@ -177,11 +177,11 @@ class SendMessage:
 
     def _body(self, message: Any) -> bytes:
         body: bytes = message.body
-        most = self._max_body_bytes()
+        max_bytes = self._max_body_bytes()
         if not body and self._config.check_body_empty:
             raise CallError(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
-        if 0 < most < len(body):
-            raise CallError(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {most}")
+        if 0 < max_bytes < len(body):
+            raise CallError(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {max_bytes}")
         return body
 
     def _properties(self, caller: Caller, message: Any, topic: str) -> dict[str, str]:
@@ -193,7 +193,7 @@ class SendMessage:
         if has_control(system.message_id):
             raise CallError(Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character")
         properties[names.PROPERTY_UNIQ_KEY] = system.message_id
-        if system.message_type == MessageType.TRANSACTION:
+        if system.message_type == GrpcMessageType.TRANSACTION:
             properties[names.PROPERTY_TRANSACTION_PREPARED] = "true"
             if system.HasField("orphaned_transaction_recovery_duration"):
                 seconds = int(system.orphaned_transaction_recovery_duration.seconds)
@@ -252,9 +252,9 @@ def _user_properties(config: GrpcConfig, message: Any) -> dict[str, str]:
     return properties
 
 
-def _check_recovery(seconds: int, most: int) -> None:
-    if 0 < most < seconds:
-        text = f"the max transaction recovery time of message is too large, max is {most}"
+def _check_recovery(seconds: int, max_seconds: int) -> None:
+    if 0 < max_seconds < seconds:
+        text = f"the max transaction recovery time of message is too large, max is {max_seconds}"
         raise CallError(Code.BAD_REQUEST, text)
 
 
@@ -267,17 +267,17 @@ def _clean(what: str, text: str) -> str:
 
 def _sys_flag(system: Any) -> int:
     flag = COMPRESSED if system.body_encoding == Encoding.GZIP else 0
-    return flag | (TRANSACTION_PREPARED if system.message_type == MessageType.TRANSACTION else 0)
+    return flag | (TRANSACTION_PREPARED if system.message_type == GrpcMessageType.TRANSACTION else 0)
 
 
-def write_queues(route: TopicRoute) -> list[WriteQueue]:
+def write_queues(route: QueueRoute) -> list[WriteQueue]:
     """The writable queues of a topic, by broker name and number, at brokers that have a master."""
     masters = {broker.broker_name for broker in route.brokers if MASTER_ID in broker.broker_addrs}
     return [
-        WriteQueue(one.broker_name, queue_id)
-        for one in sorted(route.queues, key=lambda queues: queues.broker_name)
-        if one.is_writable and one.broker_name in masters
-        for queue_id in range(one.write_queue_nums)
+        WriteQueue(queue.broker_name, queue_id)
+        for queue in sorted(route.queues, key=lambda queues: queues.broker_name)
+        if queue.is_writable and queue.broker_name in masters
+        for queue_id in range(queue.write_queue_nums)
     ]
 
 

@@ -68,9 +68,9 @@ class Nonces:
 
     def answered(self, client: Client, nonce: str, command: Any) -> None:
         """Take a client's answer. A number that it was not asked with is ignored."""
-        asked = self._waiting.get(nonce)
-        if asked is not None and asked[0] is client and not asked[1].done():
-            asked[1].set_result(command)
+        waiting = self._waiting.get(nonce)
+        if waiting is not None and waiting[0] is client and not waiting[1].done():
+            waiting[1].set_result(command)
 
 
 class Telemetry:
@@ -135,7 +135,7 @@ class Telemetry:
         self._clients.keep_settings(client, sent)
         await self._clients.register(client, caller)
         group = await self._brokers.group(caller, client.group) if client.is_consumer else None
-        merged = merged_settings(self._config, client.kept, group, self._max_body_bytes())
+        merged = merged_settings(self._config, client.settings, group, self._max_body_bytes())
         if not outbox.offer(TelemetryCommand(status=status(Code.OK), settings=merged)):
             raise CallError(Code.TOO_MANY_REQUESTS, "the client does not read its telemetry stream")
 
@@ -144,7 +144,7 @@ class Telemetry:
     async def heartbeat(self, caller: Caller, request: Any) -> Any:
         """The answer to a HeartbeatRequest."""
         client = self._clients.find(caller.client_id)
-        if client is None or client.kept is None:
+        if client is None or client.settings is None:
             return HeartbeatResponse(status=status(Code.UNRECOGNIZED_CLIENT_TYPE, _UNKNOWN_CLIENT))
         self._clients.of(caller)
         if client.is_consumer:
@@ -155,7 +155,7 @@ class Telemetry:
     async def terminated(self, caller: Caller, request: Any) -> Any:
         """The answer to a NotifyClientTerminationRequest. The client is forgotten."""
         client = self._clients.find(caller.client_id)
-        if client is None or client.kept is None:
+        if client is None or client.settings is None:
             return NotifyClientTerminationResponse(status=status(Code.UNRECOGNIZED_CLIENT_TYPE, _UNKNOWN_CLIENT))
         self._clients.of(caller)
         if client.is_consumer:
@@ -164,7 +164,7 @@ class Telemetry:
         return NotifyClientTerminationResponse(status=status(Code.OK))
 
 
-class BrokerRequests:
+class RequestsToClients:
     """Answers what brokers ask clients: about transactions, messages and threads."""
 
     def __init__(self, clock: Clock, transactions: Transactions, nonces: Nonces) -> None:

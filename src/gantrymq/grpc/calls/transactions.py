@@ -52,11 +52,11 @@ class HalfMessage(NamedTuple):
 
 
 class Transactions:
-    """Keeps the places of half messages, and decides. Thread rule: the event loop's thread."""
+    """Keeps where half messages are, and sends decisions about them. Thread rule: the event loop's thread."""
 
     def __init__(self, config: GrpcConfig, brokers: Brokers, clock: Clock) -> None:
         self._config, self._brokers, self._clock = config, brokers, clock
-        self._places: OrderedDict[tuple[str, str], list[HalfMessage]] = OrderedDict()
+        self._halves: OrderedDict[tuple[str, str], list[HalfMessage]] = OrderedDict()
 
     def sent(self, topic: str, broker_name: str, header: SendMessageResponseHeader) -> None:
         """Note the half message that a broker has stored."""
@@ -108,26 +108,26 @@ class Transactions:
     def expire(self) -> None:
         """Forget the places that are too old."""
         now_ms = self._clock.now_ms()
-        while self._places:
-            key, places = next(iter(self._places.items()))
-            if places[-1].expires_ms >= now_ms:
+        while self._halves:
+            key, halves = next(iter(self._halves.items()))
+            if halves[-1].expires_ms >= now_ms:
                 return
-            del self._places[key]
+            del self._halves[key]
 
     def _add(self, group: str, transaction_id: str, broker_name: str, queue_offset: int, phy_offset: int) -> None:
         expires_ms = self._clock.now_ms() + self._config.transaction_data_expire_ms
         key = group, transaction_id
-        places = self._places.pop(key, [])
-        places.append(HalfMessage(broker_name, queue_offset, phy_offset, expires_ms))
-        self._places[key] = places[-self._config.max_transactions_of_id :]
-        if len(self._places) > _MAX_TRANSACTIONS:
-            self._places.popitem(last=False)
+        halves = self._halves.pop(key, [])
+        halves.append(HalfMessage(broker_name, queue_offset, phy_offset, expires_ms))
+        self._halves[key] = halves[-self._config.max_transactions_of_id :]
+        if len(self._halves) > _MAX_TRANSACTIONS:
+            self._halves.popitem(last=False)
 
     def _take(self, group: str, transaction_id: str) -> HalfMessage | None:
         """The newest place of a transaction that is not too old."""
         key, now_ms = (group, transaction_id), self._clock.now_ms()
-        places = self._places.get(key, [])
-        found = places.pop() if places else None
-        if not places:
-            self._places.pop(key, None)
-        return found if found is not None and found.expires_ms >= now_ms else None
+        halves = self._halves.get(key, [])
+        half = halves.pop() if halves else None
+        if not halves:
+            self._halves.pop(key, None)
+        return half if half is not None and half.expires_ms >= now_ms else None

@@ -21,8 +21,8 @@ from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import MQClientError
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers.interface import Brokers, Link
-from gantrymq.grpc.clients.settings import CONSUMERS, kept_settings
+from gantrymq.grpc.brokers.interface import Brokers, ClientLink
+from gantrymq.grpc.clients.settings import CONSUMERS, client_settings
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import ClientType, Code, FilterType
 from gantrymq.grpc.protocol.status import CallError, refused
@@ -38,7 +38,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._commands: deque[Any] = deque()
-        self._ready, self._taken = asyncio.Event(), asyncio.Event()
+        self._ready, self._sent = asyncio.Event(), asyncio.Event()
         self.is_closed = False
         self.unread_bytes = 0
 
@@ -60,34 +60,34 @@ class Outbox:
             await self._ready.wait()
         command = self._commands.popleft()
         self.unread_bytes -= command.ByteSize()
-        self._taken.set()
+        self._sent.set()
         return command
 
     async def emptied(self) -> None:
         """Wait until the stream has taken all commands, or is closed."""
         while self._commands and not self.is_closed:
-            self._taken.clear()
-            await self._taken.wait()
+            self._sent.clear()
+            await self._sent.wait()
 
     def close(self) -> None:
         """End the stream after what is queued."""
         self.is_closed = True
         self._ready.set()
-        self._taken.set()
+        self._sent.set()
 
 
 class Client:
-    """What is known of one client. ``kept`` are its settings as it sent them, None before they came.
+    """What is known of one client. ``settings`` are its settings as it sent them, None before they came.
 
     ``caller`` is its last caller, in whose name the server itself asks brokers. ``group`` is a consumer's group.
     """
 
     def __init__(self, caller: Caller, now_ms: int) -> None:
         self.caller, self.heard_ms = caller, now_ms
-        self.kept: Any = None
+        self.settings: Any = None
         self.has_settings = asyncio.Event()
         self.outbox: Outbox | None = None
-        self.link: Link | None = None
+        self.link: ClientLink | None = None
         self.has_waited = False
         self.subscriptions: list[SubscriptionData] = []
         self.settings_bytes = 0
@@ -95,12 +95,12 @@ class Client:
     @property
     def group(self) -> str:
         """The consumer group, or an empty text."""
-        return str(self.kept.subscription.group.name) if self.kept is not None else ""
+        return str(self.settings.subscription.group.name) if self.settings is not None else ""
 
     @property
     def is_consumer(self) -> bool:
         """Whether the client's settings are those of a consumer."""
-        return self.kept is not None and self.kept.client_type in CONSUMERS
+        return self.settings is not None and self.settings.client_type in CONSUMERS
 
     @property
     def unread_bytes(self) -> int:
@@ -160,7 +160,7 @@ class Clients:
         go on without sending them again, so only its first call waits.
         """
         client = self.of(caller)
-        if client.kept is None and not client.has_waited:
+        if client.settings is None and not client.has_waited:
             try:
                 async with asyncio.timeout(limits.SETTINGS_WAIT_S):
                     await client.has_settings.wait()
@@ -178,7 +178,7 @@ class Clients:
             raise CallError(Code.BAD_REQUEST, f"settings of {size_bytes} bytes are too large")
         client.subscriptions = _subscriptions(sent, self._clock.now_ms())
         self._settings_bytes, client.settings_bytes = all_bytes, size_bytes
-        client.kept = kept_settings(self._config, sent)
+        client.settings = client_settings(self._config, sent)
         client.has_settings.set()
 
     async def register(self, client: Client, caller: Caller) -> None:
@@ -188,7 +188,7 @@ class Clients:
         """
         data = HeartbeatData(client_id=caller.client_id)
         if client.is_consumer:
-            is_simple = client.kept.client_type == ClientType.SIMPLE_CONSUMER
+            is_simple = client.settings.client_type == ClientType.SIMPLE_CONSUMER
             data.consumer_data_set = [
                 ConsumerData(
                     group_name=client.group,
@@ -199,7 +199,7 @@ class Clients:
                 )
             ]
         else:
-            topics = {topic.name for topic in client.kept.publishing.topics}
+            topics = {topic.name for topic in client.settings.publishing.topics}
             data.producer_data_set = [ProducerData(group_name=topic) for topic in sorted(topics)]
         if client.link is None:
             answer = partial(self._answer, client)

@@ -37,11 +37,11 @@ log = get_logger("gantrymq.grpc")
 
 
 class RenewedKey(NamedTuple):
-    """A message of a client: its group, its id, and its place (Handle.place)."""
+    """A message of a client: its group, its id, and its key (Handle.message_key)."""
 
     group: str
     message_id: str
-    place: tuple[str, int, int]
+    message_key: tuple[str, int, int]
 
 
 @dataclass(slots=True)
@@ -72,14 +72,14 @@ class Renewals:
         """Renew a message from now on. Above the limit for a client it is not renewed."""
         messages = self._messages.setdefault(client, {})
         if len(messages) < limits.MAX_RENEWED_MESSAGES:
-            key = RenewedKey(group, message_id, handle.place)
+            key = RenewedKey(group, message_id, handle.message_key)
             messages[key] = _Renewed(handle, topic, self._clock.now_ms(), reconsume_times)
 
     def take(self, client: Client | None, group: str, message_id: str, handle: Handle) -> Handle:
         """End the renewal of a message. Returns the newest handle of it, ``handle`` if it is not renewed."""
         if client is None:
             return handle
-        renewed = self._messages.get(client, {}).pop(RenewedKey(group, message_id, handle.place), None)
+        renewed = self._messages.get(client, {}).pop(RenewedKey(group, message_id, handle.message_key), None)
         return handle if renewed is None else renewed.handle
 
     def left(self, client: Client) -> None:
@@ -101,7 +101,11 @@ class Renewals:
 
         It is at least the period of :meth:`renew`, even if a message is due because its renewal has failed.
         """
-        visible_ms = [one.handle.receipt.visible_time_ms for kept in self._messages.values() for one in kept.values()]
+        visible_ms = [
+            renewed.handle.receipt.visible_time_ms
+            for renewed_by_key in self._messages.values()
+            for renewed in renewed_by_key.values()
+        ]
         if not visible_ms:
             return None
         due_ms = min(visible_ms) - self._config.renew_ahead_ms

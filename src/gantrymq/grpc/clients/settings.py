@@ -13,6 +13,7 @@ from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.grpc import limits
 from gantrymq.grpc.protocol.codes import AddressScheme, ClientType
 from gantrymq.grpc.protocol.messages import Settings, set_ms
+from gantrymq.model.delays import retry_delay
 from gantrymq.remoting.bodies.group import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
@@ -24,23 +25,23 @@ CONSUMERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, Cli
 _EXPONENTIAL = "EXPONENTIAL"
 
 
-def kept_settings(config: GrpcConfig, sent: Any) -> Any:
+def client_settings(config: GrpcConfig, sent: Any) -> Any:
     """The settings to keep of a client. A consumer's get a default for everything it leaves out."""
     if not sent.HasField("subscription"):
         return sent
-    kept = Settings()
-    _merge_group(config, kept, SubscriptionGroupConfig())
-    kept.MergeFrom(sent)
-    return kept
+    settings = Settings()
+    _merge_group(config, settings, SubscriptionGroupConfig())
+    settings.MergeFrom(sent)
+    return settings
 
 
-def merged_settings(config: GrpcConfig, kept: Any, group: SubscriptionGroupConfig | None, max_body_bytes: int) -> Any:
+def merged_settings(config: GrpcConfig, sent: Any, group: SubscriptionGroupConfig | None, max_body_bytes: int) -> Any:
     """The settings in force. ``group`` is the configuration of a consumer's group, None if there is no such group."""
     merged = Settings()
-    merged.CopyFrom(kept)
-    if kept.HasField("publishing"):
+    merged.CopyFrom(sent)
+    if sent.HasField("publishing"):
         _merge_producer(config, merged, max_body_bytes)
-    elif kept.HasField("subscription") and group is not None:
+    elif sent.HasField("subscription") and group is not None:
         _merge_group(config, merged, group)
     merged.ClearField("metric")
     _merge_metric(config, merged)
@@ -114,5 +115,4 @@ def retry_delay_ms(policy: GroupRetryPolicy, reconsume_times: int) -> int:
         grown: int = exponential.initial * exponential.multiplier ** min(times, 32)
         return min(exponential.max, max(grown, 0))
     delays = (policy.customized_retry_policy or CustomizedRetryPolicy()).next
-    index = min(times + 2, len(delays) - 1)
-    return delays[index] if delays else 0
+    return retry_delay(times, delays) if delays else 0

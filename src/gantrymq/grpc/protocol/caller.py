@@ -62,8 +62,8 @@ def metadata_of(context: Any) -> dict[str, str]:
 
 
 def _language(name: str) -> LanguageCode:
-    found = _LANGUAGES.get(name.upper()) or LanguageCode.__members__.get(name.upper())
-    return LanguageCode.OTHER if found is None else found
+    code = _LANGUAGES.get(name.upper()) or LanguageCode.__members__.get(name.upper())
+    return LanguageCode.OTHER if code is None else code
 
 
 def address_of(peer: str, client_of: Callable[[int], str | None] | None = None) -> str:

@@ -61,7 +61,7 @@ class ClientType(IntEnum):
     LITE_SIMPLE_CONSUMER = 6
 
 
-class MessageType(IntEnum):
+class GrpcMessageType(IntEnum):
     """The kind of a message, and what a topic accepts (its attribute ``message.type``)."""
 
     MESSAGE_TYPE_UNSPECIFIED = 0
@@ -73,7 +73,7 @@ class MessageType(IntEnum):
     PRIORITY = 6
 
 
-class Permission(IntEnum):
+class GrpcPermission(IntEnum):
     """What clients may do with a queue."""
 
     NONE = 1

@@ -9,7 +9,7 @@ import hashlib
 from typing import Any
 
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, SEPARATOR
-from gantrymq.grpc.protocol.codes import DigestType, Encoding, MessageType
+from gantrymq.grpc.protocol.codes import DigestType, Encoding, GrpcMessageType
 from gantrymq.grpc.protocol.messages import EARLIEST_MS, LATEST_MS, Message, set_ms
 from gantrymq.model import message as names
 from gantrymq.model.flags import COMPRESSED
@@ -38,17 +38,17 @@ RESERVED = frozenset(
 )
 
 
-def message_type(properties: dict[str, str]) -> MessageType:
+def message_type(properties: dict[str, str]) -> GrpcMessageType:
     """The kind of a message with these properties (TopicMessageType.parseFromMessageProperty)."""
     if properties.get(names.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
-        return MessageType.TRANSACTION
+        return GrpcMessageType.TRANSACTION
     if names.PROPERTY_DELAY in properties or any(name in properties for name in names.TIMER_PROPERTIES):
-        return MessageType.DELAY
+        return GrpcMessageType.DELAY
     if names.PROPERTY_SHARDING_KEY in properties:
-        return MessageType.FIFO
+        return GrpcMessageType.FIFO
     if names.PROPERTY_PRIORITY in properties:
-        return MessageType.PRIORITY
-    return MessageType.LITE if names.PROPERTY_LITE_TOPIC in properties else MessageType.NORMAL
+        return GrpcMessageType.PRIORITY
+    return GrpcMessageType.LITE if names.PROPERTY_LITE_TOPIC in properties else GrpcMessageType.NORMAL
 
 
 def to_message(stored: StoredMessage, now_ms: int, receipt_handle: str = "") -> Any:
@@ -104,7 +104,9 @@ def _set_optional(system: Any, properties: dict[str, str], now_ms: int) -> None:
 
 def set_resource(resource: Any, full_name: str) -> None:
     """Set a Resource: the namespace, and the name without it."""
-    prefix = next((one for one in (RETRY_PREFIX, DLQ_PREFIX) if full_name.startswith(one)), "")
+    prefix = next(
+        (known_prefix for known_prefix in (RETRY_PREFIX, DLQ_PREFIX) if full_name.startswith(known_prefix)), ""
+    )
     namespace, separator, rest = full_name[len(prefix) :].partition(SEPARATOR)
     if separator and namespace and rest:
         resource.resource_namespace, resource.name = namespace, prefix + rest
@@ -117,9 +119,9 @@ def _set_time(field: Any, milliseconds: int) -> None:
     set_ms(field, min(max(milliseconds, EARLIEST_MS), LATEST_MS))
 
 
-def _number(text: str | None, most: int) -> int:
+def _number(text: str | None, max_value: int) -> int:
     """A number that is not negative, or -1."""
     try:
-        return parse_number(text or "", most)
+        return parse_number(text or "", max_value)
     except ValueError:
         return -1

@@ -13,7 +13,7 @@ from gantrymq.grpc.protocol.status import CallError
 from gantrymq.model.java import LONG_MAX, parse_number
 from gantrymq.model.receipt_handle import ReceiptHandle, parse_receipt_handle
 
-_PLACE = 8  # the index of the ninth field
+_PHY_OFFSET_INDEX = 8  # the index of the ninth field
 UNKNOWN = -1
 
 
@@ -34,7 +34,7 @@ class Handle(NamedTuple):
         return receipt.start_offset if receipt.queue_offset is None else receipt.queue_offset
 
     @property
-    def place(self) -> tuple[str, int, int]:
+    def message_key(self) -> tuple[str, int, int]:
         """What stays the same when the handle is renewed: broker, queue and offset."""
         return self.receipt.broker_name, self.receipt.queue_id, self.queue_offset
 
@@ -46,7 +46,7 @@ def read_handle(text: str) -> Handle:
         fields = text.split(" ")
         if receipt.queue_offset is None:
             raise ReceiptHandleError("a receipt handle without an offset")
-        phy_offset = parse_number(fields[_PLACE], LONG_MAX) if len(fields) > _PLACE else UNKNOWN
+        phy_offset = parse_number(fields[_PHY_OFFSET_INDEX], LONG_MAX) if len(fields) > _PHY_OFFSET_INDEX else UNKNOWN
     except (ReceiptHandleError, ValueError) as error:
         raise CallError(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
     return Handle(receipt, max(phy_offset, UNKNOWN))

@@ -22,8 +22,8 @@ EARLIEST_MS, LATEST_MS = -62_135_596_800_000, 253_402_300_799_999  # of valid Ti
 
 def _pool() -> DescriptorPool:
     pool = DescriptorPool()
-    for one in FileDescriptorSet.FromString((files(__package__) / _SET).read_bytes()).file:
-        pool.Add(one)
+    for file in FileDescriptorSet.FromString((files(__package__) / _SET).read_bytes()).file:
+        pool.Add(file)
     return pool
 
 

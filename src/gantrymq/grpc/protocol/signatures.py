@@ -21,7 +21,7 @@ from gantrymq.remoting.acl import SessionCredentials
 _AUTHORIZATION, _DATE_TIME = "authorization", "x-mq-date-time"
 
 
-class Accounts(Protocol):
+class AccountSecrets(Protocol):
     """The accounts of access control."""
 
     def secret_of(self, access_key: str) -> str | None:
@@ -37,7 +37,7 @@ class Accounts(Protocol):
 Authenticate = Callable[[dict[str, str], str], SessionCredentials | None]
 
 
-def authenticator(accounts: Accounts | None) -> Authenticate:
+def authenticator(accounts: AccountSecrets | None) -> Authenticate:
     """A reader of signatures, which raises CallError for a wrong or a missing one.
 
     Without ``accounts`` there is no access control, and signatures are not read.
@@ -72,8 +72,8 @@ def _parts(authorization: str) -> tuple[str, bytes]:
     if not separator:
         raise CallError(Code.UNAUTHORIZED, "authentication header is incorrect.")
     fields = {}
-    for one in rest.split(","):
-        name, separator, value = one.strip().partition("=")
+    for part in rest.split(","):
+        name, separator, value = part.strip().partition("=")
         if not separator:
             raise CallError(Code.UNAUTHORIZED, "authentication keyValues length is incorrect, actual length=1.")
         fields[name] = value

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from gantrymq.namesrv.brokers import BrokerAddrInfo
 from gantrymq.namesrv.configuration import NamesrvConfiguration
 from gantrymq.namesrv.kv_config import ORDER_TOPIC_CONFIG, WIPED_BROKERS, KVConfigManager
-from gantrymq.namesrv.routes import Leaving, Notice, Registration, RouteInfoManager
+from gantrymq.namesrv.routes import Leaving, MinBrokerIdNotice, Registration, RouteInfoManager
 from gantrymq.namesrv.topics import check_names
 from gantrymq.remoting.bodies.registration import decode_compressed, decode_registration, decode_wrapper
 from gantrymq.remoting.bodies.route import GetBrokerMemberGroupResponseBody
@@ -51,7 +51,7 @@ class BrokerProcessor:
         kv: KVConfigManager,
         configuration: NamesrvConfiguration,
         unregister: Callable[[Leaving], bool],
-        notify: Callable[[Iterable[Notice]], None],
+        notify: Callable[[Iterable[MinBrokerIdNotice]], None],
     ) -> None:
         self._routes, self._kv, self._configuration = routes, kv, configuration
         self._unregister, self._notify = unregister, notify
@@ -109,8 +109,8 @@ class BrokerProcessor:
         """UNREGISTER_BROKER: remove a broker."""
         header = request.read(UnRegisterBrokerRequestHeader)
         broker_key = BrokerAddrInfo(header.cluster_name, header.broker_addr)
-        taken = self._unregister(Leaving(broker_key, header.broker_name, header.broker_id))
-        return request.response(ResponseCode.SUCCESS if taken else ResponseCode.SYSTEM_ERROR)
+        is_accepted = self._unregister(Leaving(broker_key, header.broker_name, header.broker_id))
+        return request.response(ResponseCode.SUCCESS if is_accepted else ResponseCode.SYSTEM_ERROR)
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """BROKER_HEARTBEAT: record a heartbeat."""
@@ -124,10 +124,10 @@ class BrokerProcessor:
         broker_key = BrokerAddrInfo(header.cluster_name, header.broker_addr)
         version = self._routes.version(broker_key)
         self._routes.record_heartbeat(broker_key)
-        asked = decode_request(DataVersion, request.body)
+        sent_version = decode_request(DataVersion, request.body)
         return request.response(
             ResponseCode.SUCCESS,
-            header=QueryDataVersionResponseHeader(changed=version != asked),
+            header=QueryDataVersionResponseHeader(changed=version != sent_version),
             body=version.encode() if version is not None else b"",
         )
 

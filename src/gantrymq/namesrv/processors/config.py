@@ -6,7 +6,7 @@ Source: DefaultRequestProcessor.
 from __future__ import annotations
 
 from gantrymq.config.properties import parse_properties
-from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.errors import ConfigError, GantrymqError, NotHonouredError
 from gantrymq.model.java import decode_utf8, encode_utf8
 from gantrymq.namesrv.configuration import NamesrvConfiguration
 from gantrymq.namesrv.kv_config import KVConfigManager
@@ -24,7 +24,10 @@ from gantrymq.remoting.transport.dispatcher import Processor
 
 
 class ConfigProcessor:
-    """A change is answered when it is on disk. If it cannot be written, the answer is SYSTEM_ERROR."""
+    """Answers requests for the KV configuration and the settings.
+
+    A change is answered once it is on disk. If it cannot be written, the answer is SYSTEM_ERROR.
+    """
 
     def __init__(self, kv: KVConfigManager, configuration: NamesrvConfiguration) -> None:
         self._kv, self._configuration = kv, configuration
@@ -88,6 +91,8 @@ class ConfigProcessor:
                 await self._configuration.update(entries)
         except ConfigError as error:
             return request.response(ResponseCode.INVALID_PARAMETER, str(error))
+        except NotHonouredError as error:
+            return request.response(ResponseCode.INVALID_PARAMETER, error.while_running)
         except (OSError, GantrymqError) as error:
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
         return request.response(ResponseCode.SUCCESS)

@@ -106,7 +106,7 @@ class UnlockBatchRequestBody(LockBatchRequestBody, kw_only=True):
     """The body of UNLOCK_BATCH_MQ."""
 
 
-class Connection(Body, kw_only=True):
+class ClientConnection(Body, kw_only=True):
     """A client's connection to a broker."""
 
     client_id: str | None = None
@@ -118,13 +118,13 @@ class Connection(Body, kw_only=True):
 class ProducerConnection(Body, kw_only=True):
     """The answer to GET_PRODUCER_CONNECTION_LIST."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
 
 
 class ConsumerConnection(Body, kw_only=True):
     """The answer to GET_CONSUMER_CONNECTION_LIST."""
 
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: str | None = None
     message_model: str | None = None
@@ -240,3 +240,9 @@ class SetMessageRequestModeRequestBody(Body, kw_only=True):
     consumer_group: str
     mode: str = "PULL"
     pop_share_queue_num: Int = 0
+
+
+class MessageRequestModes(Body, kw_only=True):
+    """The content of messageRequestMode.json, by topic and group. GET_ALL_MESSAGE_REQUEST_MODE returns it."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(default_factory=dict)

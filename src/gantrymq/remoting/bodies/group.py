@@ -2,13 +2,12 @@
 
 from msgspec import field
 
+from gantrymq.model.delays import DELAYS_S
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.bodies.topic import DataVersion
 from gantrymq.remoting.body import Body
 from gantrymq.remoting.header import Int, Long
-
-_RETRY_AFTER_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
 class GroupList(Body, kw_only=True):
@@ -28,7 +27,7 @@ class ExponentialRetryPolicy(Body, kw_only=True):
 class CustomizedRetryPolicy(Body, kw_only=True):
     """A list of retry delays, in milliseconds."""
 
-    next: list[Long] = field(default_factory=lambda: [seconds * 1000 for seconds in _RETRY_AFTER_SECONDS])
+    next: list[Long] = field(default_factory=lambda: [seconds * 1000 for seconds in DELAYS_S])
 
 
 class GroupRetryPolicy(Body, kw_only=True):
@@ -80,6 +79,13 @@ class SubscriptionGroupList(Body, kw_only=True):
     """The groups of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
 
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
+
+
+class DeleteSubscriptionGroupListRequestBody(Body, kw_only=True):
+    """The groups of DELETE_SUBSCRIPTION_GROUP_LIST, and whether their offsets are removed too."""
+
+    group_name_list: list[str | None] = field(default_factory=list)
+    clean_offset: bool = False
 
 
 class GroupForbidden(Body, kw_only=True):

@@ -40,21 +40,23 @@ class BatchAck(Body, kw_only=True):
     invisible_time: Long = field(name="it", default=0)
     bit_set: str | None = field(name="b", default=None)
 
-    def bits(self, most: int) -> list[int]:
-        """The numbers of the bits that are set. Raises RemotingCommandError if one is ``most`` or above, or no base 64.
+    def bits(self, max_count: int) -> list[int]:
+        """The numbers of the bits that are set.
+
+        Raises RemotingCommandError if a number is ``max_count`` or above, or the text is no base 64.
 
         The text's length is checked before it is decoded.
         """
         text = self.bit_set or ""
-        if len(text) > 4 * (most // 24 + 2):
-            raise RemotingCommandError(f"the acknowledged offsets of a pop are more than {most}")
+        if len(text) > 4 * (max_count // 24 + 2):
+            raise RemotingCommandError(f"the acknowledged offsets of a pop are more than {max_count}")
         try:
             raw = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as error:
             raise RemotingCommandError(f"the acknowledged offsets of a pop cannot be read: {error}") from None
         bits = [8 * at + bit for at, byte in enumerate(raw) if byte for bit in range(8) if byte >> bit & 1]
-        if bits and bits[-1] >= most:
-            raise RemotingCommandError(f"bit {bits[-1]} of the acknowledged offsets is above {most - 1}")
+        if bits and bits[-1] >= max_count:
+            raise RemotingCommandError(f"bit {bits[-1]} of the acknowledged offsets is above {max_count - 1}")
         return bits
 
 
@@ -77,7 +79,7 @@ class BatchAckMessageRequestBody(Body, kw_only=True):
         """The value with the short names of the fields; RocketMQ reads the long ones as well."""
         acks = value.get("acks") if isinstance(value, dict) else None
         if isinstance(acks, list):
-            value["acks"] = [_with_short_names(one) for one in acks]
+            value["acks"] = [_with_short_names(ack) for ack in acks]
         return value
 
 

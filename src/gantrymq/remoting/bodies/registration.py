@@ -269,6 +269,6 @@ class _Reader:
         end = self._position + length
         if end > len(self._data):
             raise RemotingCommandError("the body ends within a count or a text")
-        taken = self._data[self._position : end]
+        data = self._data[self._position : end]
         self._position = end
-        return taken
+        return data

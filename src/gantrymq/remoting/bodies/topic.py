@@ -79,6 +79,12 @@ class CreateTopicListRequestBody(Body, kw_only=True):
     topic_config_list: list[TopicConfig] = field(default_factory=list)
 
 
+class DeleteTopicListRequestBody(Body, kw_only=True):
+    """The topics of DELETE_TOPIC_IN_BROKER_LIST."""
+
+    topic_list: list[str | None] = field(default_factory=list)
+
+
 class TopicOffset(Body, kw_only=True):
     """The bounds of a queue, and the store time of its last message."""
 

@@ -54,6 +54,9 @@ class NotificationRequestHeader(TopicHeader, kw_only=True):
     born_time: Long = 0
     order: bool = False
     attempt_id: str | None = None
+    # Since 5.5.1, for lite topics: there are none here.
+    is_lite_consumer: bool = False
+    client_id: str | None = None
     exp_type: str | None = None
     exp: str | None = None
 

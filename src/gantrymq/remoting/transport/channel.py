@@ -37,7 +37,7 @@ from gantrymq.remoting.command import (
     encode_head,
 )
 from gantrymq.remoting.connection import Connection, FindRun, PendingRequests, other_protocol
-from gantrymq.remoting.transport.shared import ServerShared
+from gantrymq.remoting.transport.shared import ServerState
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
 from gantrymq.remoting.transport.turns import SLICE_S, TURN_S
 
@@ -93,14 +93,14 @@ class Channel(asyncio.Protocol):
         handler: ChannelHandler,
         *,
         server: TlsServer | None = None,
-        shared: ServerShared | None = None,
+        shared: ServerState | None = None,
         client_tls: ssl.SSLContext | None = None,
         find_run: FindRun | None = None,
     ) -> None:
         self._handler, self._server, self._client_tls = handler, server, client_tls
         self._tls: TlsSession | None = None
         self._has_received = server is None
-        self._shared = ServerShared() if server is not None and shared is None else shared
+        self._shared = ServerState() if server is not None and shared is None else shared
         self._meter = self._shared.meter if self._shared is not None else None
         if self._shared is None:
             self._connection = Connection(find_run=find_run)
@@ -335,10 +335,12 @@ class Channel(asyncio.Protocol):
 
     # Implementation
 
-    def _take(self, data: bytes, most: int | None = None) -> None:
-        """Take the commands that ``data`` completes, at most ``most``."""
+    def _take(self, data: bytes, max_commands: int | None = None) -> None:
+        """Take the commands that ``data`` completes, at most ``max_commands``."""
         try:
-            commands = self._connection.receive(data) if most is None else self._connection.receive(data, most)
+            commands = (
+                self._connection.receive(data) if max_commands is None else self._connection.receive(data, max_commands)
+            )
         except RemotingCommandError as error:
             self._refuse(str(error))
             return
@@ -523,7 +525,7 @@ async def close_all(channels: Collection[Channel]) -> None:
     for channel in channels:
         channel.close()
     deadline = asyncio.get_running_loop().time() + _CLOSE_SECONDS
-    while not all(one.is_closed for one in channels) and asyncio.get_running_loop().time() < deadline:
+    while not all(channel.is_closed for channel in channels) and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.001)
     for channel in channels:
         channel.abort()

@@ -108,7 +108,7 @@ class RemotingClient:
             if not task.done():
                 task.cancel()
         made = await asyncio.gather(*tasks, return_exceptions=True)
-        await close_all([one for one in made if isinstance(one, Channel)])
+        await close_all([channel for channel in made if isinstance(channel, Channel)])
 
     async def _connect(self, address: str) -> Channel:
         host, port = split_address(address)

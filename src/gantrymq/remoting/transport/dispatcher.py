@@ -9,12 +9,13 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from gantrymq.errors import DiskError, GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import CommandRun, RemotingCommand
-from gantrymq.remoting.connection import split_run
+from gantrymq.remoting.connection import FindRun, split_run
 from gantrymq.remoting.transport.channel import Channel
 
 # An answer; None if it has been or will be sent by channel.respond.
@@ -22,14 +23,40 @@ Answer = RemotingCommand | None
 Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
 # Called before the processor. An answer ends the request (RPCHook, RequestPipeline).
 RequestHook = Callable[[Channel, RemotingCommand], Answer]
-# Takes a run and sends all its answers. Returns False if the requests must be answered one by one.
-RunProcessor = Callable[[Channel, CommandRun], bool]
 
 MAX_UNDER_WAY_BYTES = 64 << 20  # limit for requests that are being answered, over all connections
 _SMALL_REQUEST_BYTES = 4096
 BUSY = "too many requests that are not answered yet, try again"
 
 log = get_logger("gantrymq.remoting")
+
+
+class RunLane(Protocol):
+    """The lane for runs of requests, which costs less than an object for each of them."""
+
+    @property
+    def find(self) -> FindRun:
+        """Finds the runs of the lane in received bytes."""
+        ...
+
+    def process(self, channel: Channel, run: CommandRun, /) -> bool:
+        """Take a run and send all its answers. Returns False if the requests must be answered one by one."""
+        ...
+
+
+class RequestRefused(Exception):
+    """Raised by a processor: the answer to the request is this code and this remark.
+
+    ``forbidden_type`` is RocketMQ's number for what is forbidden. Only the answer to a pull has it.
+    """
+
+    def __init__(self, code: int, remark: str | None = None, forbidden_type: int | None = None) -> None:
+        super().__init__(remark)
+        self.code, self.remark, self.forbidden_type = code, remark, forbidden_type
+
+    def answer(self, request: RemotingCommand) -> RemotingCommand:
+        """The answer to a request."""
+        return request.response(self.code, self.remark)
 
 
 @dataclass(frozen=True)
@@ -40,18 +67,18 @@ class BodyLimits:
     by_code: Mapping[int, int]
     key: str = "maxRequestBodyBytes"
 
-    def most(self, code: int) -> int:
+    def max_bytes(self, code: int) -> int:
         """The largest body of a request with this code, in bytes."""
         return self.by_code.get(code, self.others)
 
     def wrong(self, request: RemotingCommand) -> str | None:
         """Why the body of a request is too large, or None."""
-        most, size_bytes = self.most(request.code), request.refused_bytes or len(request.body)
-        if size_bytes <= most:
+        max_bytes, size_bytes = self.max_bytes(request.code), request.refused_bytes or len(request.body)
+        if size_bytes <= max_bytes:
             return None
         name = RequestCode._value2member_map_.get(request.code)
         shown = name.name if isinstance(name, RequestCode) else request.code
-        return f"the body of {shown} has {size_bytes} bytes, more than {most} ({self.key})"
+        return f"the body of {shown} has {size_bytes} bytes, more than {max_bytes} ({self.key})"
 
 
 class RequestDispatcher:
@@ -65,12 +92,12 @@ class RequestDispatcher:
         processors: dict[int, Processor] | None = None,
         *,
         hooks: Iterable[RequestHook] = (),
-        run_processor: RunProcessor | None = None,
+        lane: RunLane | None = None,
         when_closed: Callable[[Channel], None] | None = None,
         body_limits: BodyLimits | None = None,
     ) -> None:
-        self._processors = {int(code): one for code, one in (processors or {}).items()}
-        self._hooks, self._run_processor = tuple(hooks), run_processor
+        self._processors = {int(code): processor for code, processor in (processors or {}).items()}
+        self._hooks, self._lane = tuple(hooks), lane
         self._when_closed, self._body_limits = when_closed, body_limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way_bytes = 0
@@ -82,7 +109,12 @@ class RequestDispatcher:
     @property
     def max_body_bytes(self) -> Callable[[int], int] | None:
         """The limits for Connection; None without limits."""
-        return self._body_limits.most if self._body_limits is not None else None
+        return self._body_limits.max_bytes if self._body_limits is not None else None
+
+    @property
+    def find_run(self) -> FindRun | None:
+        """What finds runs for the lane in received bytes; None without a lane."""
+        return self._lane.find if self._lane is not None else None
 
     def connected(self, channel: Channel) -> None:
         """Do nothing."""
@@ -133,7 +165,7 @@ class RequestDispatcher:
 
     def _run(self, channel: Channel, run: CommandRun) -> None:
         """Answer a run together, unless a hook must see each request."""
-        if self._hooks or self._run_processor is None or not self._run_processor(channel, run):
+        if self._hooks or self._lane is None or not self._lane.process(channel, run):
             self.requests(channel, split_run(run))
 
     def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -175,7 +207,9 @@ def _reply(channel: Channel, request: RemotingCommand, response: RemotingCommand
 
 
 def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
-    """SYSTEM_ERROR as the answer to a request that raised ``error``. An unexpected error is logged."""
+    """The answer to a request that raised ``error``: the refusal, or SYSTEM_ERROR. An unexpected error is logged."""
+    if isinstance(error, RequestRefused):
+        return error.answer(request)
     if not isinstance(error, GantrymqError):
         log.exception("a request failed", code=request.code, exc_info=error)
     elif isinstance(error, DiskError):

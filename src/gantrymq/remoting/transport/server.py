@@ -15,7 +15,7 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.connection import FindRun
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
 from gantrymq.remoting.transport.meter import RequestMeter
-from gantrymq.remoting.transport.shared import MAX_CONNECTIONS_KEY, ServerLimits, ServerShared
+from gantrymq.remoting.transport.shared import MAX_CONNECTIONS_KEY, ServerLimits, ServerState
 from gantrymq.remoting.transport.tls import TlsServer
 
 BACKLOG = 1024  # serverSocketBacklog
@@ -57,7 +57,7 @@ class RemotingServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen, and return the port; port 0 means a free one. Raises RemotingError if the port is taken."""
         loop = asyncio.get_running_loop()
-        self._shared = ServerShared(self._limits, self._meter)
+        self._shared = ServerState(self._limits, self._meter)
         try:
             server = await loop.create_server(self._channel, host, port, backlog=BACKLOG)
         except (OSError, UnicodeError) as error:  # UnicodeError is asyncio's error for an invalid host name
@@ -117,9 +117,12 @@ class RemotingServer:
         if not self._has_room(channel) and not self._make_room():
             self._shared.log.warning(
                 "connection refused: there are too many",
-                address=channel.address, connections=len(self.channels), limit=self._limits.max_connections,
-                key=MAX_CONNECTIONS_KEY, descriptors=self._descriptors,
-            )  # fmt: skip
+                address=channel.address,
+                connections=len(self.channels),
+                limit=self._limits.max_connections,
+                key=MAX_CONNECTIONS_KEY,
+                descriptors=self._descriptors,
+            )
             channel.abort()
             return
         self.channels.add(channel)
@@ -173,8 +176,9 @@ class RemotingServer:
             if number < spare or now - since > self._limits.handshake_seconds:
                 self._shared.log.warning(
                     "connection closed: its TLS handshake is not done",
-                    address=channel.address, seconds=int(now - since),
-                )  # fmt: skip
+                    address=channel.address,
+                    seconds=int(now - since),
+                )
                 channel.abort()
 
 

@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 _MIN_AGE_S = 0.05
 _SPARE = 8
+MAX_CONNECTIONS_KEY = "maxConnections"
+MAX_PARTIAL_KEY = "maxPartialRequestBytes"
+MAX_UNREAD_KEY = "maxUnreadResponseBytes"
 
 
 @dataclass(slots=True)
@@ -95,11 +98,6 @@ class BufferBudget(Generic[T]):
             self._cut_off(holder, size_bytes)
 
 
-MAX_CONNECTIONS_KEY = "maxConnections"
-MAX_PARTIAL_KEY = "maxPartialRequestBytes"
-MAX_UNREAD_KEY = "maxUnreadResponseBytes"
-
-
 @dataclass(frozen=True)
 class ServerLimits:
     """Resource limits of a server, each over all its connections except ``max_header_bytes``.
@@ -139,7 +137,7 @@ class Holder(Protocol):
         ...
 
 
-class ServerShared:
+class ServerState:
     """The shared objects of one server. Construct it on the server's event loop. ``meter`` is None if it measures
     nothing.
     """
@@ -150,10 +148,10 @@ class ServerShared:
         self.turns = FairTurns()
         self.log = LimitedLog(now)
         self.partial: BufferBudget[Holder] = BufferBudget(
-            self.limits.max_partial_bytes, lambda one: one.buffered_bytes, self._too_much_partial, now
+            self.limits.max_partial_bytes, lambda channel: channel.buffered_bytes, self._too_much_partial, now
         )
         self.unread: BufferBudget[Holder] = BufferBudget(
-            self.limits.max_unread_bytes, lambda one: one.unread_bytes, self._too_much_unread, now
+            self.limits.max_unread_bytes, lambda channel: channel.unread_bytes, self._too_much_unread, now
         )
 
     def forget(self, holder: Holder) -> None:
@@ -164,13 +162,19 @@ class ServerShared:
     def _too_much_partial(self, holder: Holder, size_bytes: int) -> None:
         self.log.warning(
             "connection closed: requests that are not complete hold too much memory over all connections",
-            address=holder.address, bytes=size_bytes, limit=self.limits.max_partial_bytes, key=MAX_PARTIAL_KEY,
-        )  # fmt: skip
+            address=holder.address,
+            bytes=size_bytes,
+            limit=self.limits.max_partial_bytes,
+            key=MAX_PARTIAL_KEY,
+        )
         holder.abort()
 
     def _too_much_unread(self, holder: Holder, size_bytes: int) -> None:
         self.log.warning(
             "connection closed: answers that are not read hold too much memory over all connections",
-            address=holder.address, bytes=size_bytes, limit=self.limits.max_unread_bytes, key=MAX_UNREAD_KEY,
-        )  # fmt: skip
+            address=holder.address,
+            bytes=size_bytes,
+            limit=self.limits.max_unread_bytes,
+            key=MAX_UNREAD_KEY,
+        )
         holder.abort()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
-from gantrymq.errors import ConfigError
+from gantrymq.errors import ConfigError, RemotingCommandError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.self_signed import self_signed_context
 
@@ -53,11 +53,17 @@ class TlsServer:
         self._seen = _state(self.files)
 
     def answering(self) -> ssl.SSLContext | None:
-        """The context for a TLS connection; None if TLS is not available."""
+        """The context for a TLS connection; None if TLS is switched off.
+
+        Raises RemotingCommandError if there is no certificate and none can be made.
+        """
         if self.mode is TlsMode.DISABLED:
             return None
         if self.context is None and self.make is not None:
-            self.context = self.make()
+            try:
+                self.context = self.make()
+            except ConfigError as error:
+                raise RemotingCommandError(f"TLS was spoken, which is not answered here: {error}") from error
         return self.context
 
     def reload(self) -> None:
@@ -114,9 +120,9 @@ def tls_server(settings: Mapping[str, str]) -> TlsServer:
             raise ConfigError("tls.server.certPath", None, "a certificate's path where tls.server.mode=enforcing")
         return TlsServer(mode, make=None)
     files = tuple(settings[key] for key in _WATCHED if key in settings)
-    server = TlsServer(mode, make=partial(_server_context, settings), files=files)
-    server.answering()  # at once, so that a file that cannot be loaded fails the start
-    return server
+    make = partial(_server_context, settings)
+    # At once, so that a file that cannot be loaded fails the start.
+    return TlsServer(mode, make(), make, files)
 
 
 def tls_client(settings: Mapping[str, str]) -> ssl.SSLContext | None:
@@ -281,8 +287,8 @@ class TlsSession:
     def take_pieces(self) -> list[bytes]:
         """The bytes of :meth:`take` in pieces."""
         self._written.append(self._outgoing.read())
-        taken, self._written = self._written, []
-        return taken
+        pieces, self._written = self._written, []
+        return pieces
 
     def _handshake(self) -> bool:
         try:

@@ -52,7 +52,7 @@ class StoreAnalysis:
 
     def frames(self) -> dict[str, DataFrame]:
         """All frames by their names."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
 
 
 def analyze(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> StoreAnalysis:
@@ -65,8 +65,8 @@ def analyze(spark: SparkSession, path: str, options: Mapping[str, str] | None = 
 
 def read_messages(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
     """Read the columns that an analysis needs; arguments as for :func:`analyze`. Raises ConfigError, NotAStoreError."""
-    from gantrymq.spark.locations import find_stores
     from gantrymq.spark.options import ReadOptions
+    from gantrymq.tools.locations import find_stores
 
     given = dict(options or {})
     named = {name.lower() for name in given}  # Spark's options ignore case
@@ -78,7 +78,7 @@ def read_messages(spark: SparkSession, path: str, options: Mapping[str, str] | N
 
 
 def of_messages(messages: DataFrame) -> StoreAnalysis:
-    """The analysis of any rows with these columns."""
+    """The analysis of rows of the source ``rocketmq``, which a caller may have filtered. They need :data:`COLUMNS`."""
     return StoreAnalysis(
         _topics(messages),
         _hours(messages),

@@ -19,10 +19,10 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.spark.pipelines.jobs import TASK_BYTES, Mount, each, shared_directory, worth_a_task
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.recovery.recovery import Progress
+from gantrymq.tools.audit.queue_runs import QueueName, QueueRun, QueueRuns
 from gantrymq.tools.export import Exported, export_store
 from gantrymq.tools.export_files import ExportFormat, ExportParts, ExportReport
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection
-from gantrymq.tools.queue_runs import QueueName, QueueRun, QueueRuns
 from gantrymq.tools.read.intact_records import FoundRecords, joined
 from gantrymq.tools.record_export import RecordExport
 
@@ -79,7 +79,7 @@ def _export(
             report.topics[topic] = report.topics.get(topic, 0) + rows
     for left in root.glob("*/*/.*.tmp"):  # left by killed attempts
         left.unlink(missing_ok=True)
-    return joined(plan.files, [found for _, parts, _ in done for found in parts]), runs.by_queue
+    return joined(plan.files, [part for _, parts, _ in done for part in parts]), runs.by_queue
 
 
 # On executors
@@ -93,9 +93,9 @@ def _export_group(
     parts = ExportParts(root, kind, report, f"part-{group.number:05d}-")
     try:
         export = RecordExport(plan, parts, report)
-        found = [export.run([file]) for file in group.files]
+        contents = [export.run([file]) for file in group.files]
         parts.finish()
-        return report, found, export.runs.by_queue
+        return report, contents, export.runs.by_queue
     except BaseException:
         parts.abandon()
         raise

@@ -30,14 +30,19 @@ import pyarrow as pa
 
 from gantrymq.errors import GantrymqError, StoreError
 from gantrymq.format.names import offset_name
-from gantrymq.spark.locations import Location
-from gantrymq.spark.log_file import MARK_BYTES, LogEnd, LogMark, NotThereError, require_retention
-from gantrymq.spark.log_file import LogFile as OpenLogFile
+from gantrymq.spark.log_file import MARK_BYTES, LogEnd, LogMark, NotThereError, OpenLogFile, require_retention
 from gantrymq.store.log.log_reader import LogFile
+from gantrymq.tools.locations import Location
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+
+STEP = "Spark's tasks"
+_RESULT = "result"
+TASK_BYTES = 256 << 20  # starting a task costs as much as reading about 100 MB
+_TASKS_A_CORE = 3
+_LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +118,30 @@ def shared_directory(mount: Mount, directory: Path) -> Iterator[Mount]:
         token.unlink(missing_ok=True)
 
 
+class SparkEndedError(GantrymqError):
+    """The process of Spark's driver has ended during a job."""
+
+    def __init__(self) -> None:
+        super().__init__("Spark's process has ended during a job; start the command again, and see Spark's log for why")
+
+
+@contextmanager
+def while_spark_runs(spark: SparkSession) -> Iterator[None]:
+    """Raise SparkEndedError in place of the errors of a connection to a Spark that has ended."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, ConnectionError) as error:
+        try:
+            spark.sparkContext._jvm.System.currentTimeMillis()  # type: ignore[union-attr]
+        except (Py4JError, ConnectionError):
+            raise SparkEndedError from error
+        raise
+
+
 Item = TypeVar("Item")
 Value = TypeVar("Value")
-STEP = "Spark's tasks"
-_RESULT = "result"
-TASK_BYTES = 256 << 20  # starting a task costs as much as reading about 100 MB
-_TASKS_A_CORE = 3
-_LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +198,8 @@ def each(
             columns = [pa.array([number] * len(values), pa.int64()), pa.array(values, pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, ["number", _RESULT])
 
-    found = collected(numbers(spark, len(groups)).mapInArrow(run, f"number long, {_RESULT} binary"), "number")
-    return [value for _, value in sorted(found, key=itemgetter(0))]
+    rows = collected(numbers(spark, len(groups)).mapInArrow(run, f"number long, {_RESULT} binary"), "number")
+    return [value for _, value in sorted(rows, key=itemgetter(0))]
 
 
 def _mounted(mount: Mount, task: Callable[[Item], Value], items: Sequence[Item]) -> Iterator[Value]:

@@ -30,10 +30,10 @@ def page_rows(analysis: StoreAnalysis) -> dict[str, Rows]:
     - ``skew``: topic, queues, skew (messages of the fullest queue divided by the mean), the most skewed first.
     - ``kinds`` of disorder: kind, times, queues.
     """
-    kept = [frame.persist() for frame in (analysis.topics, analysis.disorder)]
+    persisted = [frame.persist() for frame in (analysis.topics, analysis.disorder)]
     try:
         topics = _first(analysis.topics)
-        largest = [one["topic"] for one in topics[:TOPICS_BY_HOUR]]
+        largest = [row["topic"] for row in topics[:TOPICS_BY_HOUR]]
         return {
             "totals": _first(_totals(analysis.topics)),
             "topics": topics,
@@ -46,12 +46,12 @@ def page_rows(analysis: StoreAnalysis) -> dict[str, Rows]:
             "disorder": _first(analysis.disorder),
         }
     finally:
-        for frame in kept:
+        for frame in persisted:
             frame.unpersist()
 
 
-def _first(frame: DataFrame, most: int | None = None) -> Rows:
-    rows: Rows = frame.limit(most or _SHOWN).toArrow().to_pylist()
+def _first(frame: DataFrame, max_rows: int | None = None) -> Rows:
+    rows: Rows = frame.limit(max_rows or _SHOWN).toArrow().to_pylist()
     return rows
 
 
@@ -77,7 +77,7 @@ def _whole_hours(rows: Rows) -> Rows:
     """Drop the oldest hour if the limit may have cut it."""
     if len(rows) < _HOURS_SHOWN:
         return rows
-    return [one for one in rows if one["hour"] != rows[-1]["hour"]]
+    return [row for row in rows if row["hour"] != rows[-1]["hour"]]
 
 
 def _skew(queues: DataFrame) -> DataFrame:

@@ -49,7 +49,7 @@ from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.queue.queue_dispatch import append_units
 from gantrymq.store.queue.queue_units import PassedOver, Renumbered
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords, joined
+from gantrymq.tools.read.intact_records import FoundRecords, joined
 from gantrymq.tools.rebuild import Build, BuildOrder, Built, RebuildReport, rebuild_store
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 _FIELDS = 3  # hash, physical offset, store time
 _ENTRY_BYTES = _FIELDS * 8
 _AT_ONCE = 65_536
+_ENTRIES = "entries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +171,9 @@ def write_index_file(run: IndexRun, directory: Path, config: MessageStoreConfig)
         file.stream()
         file.begin_after(run.before)
         for chunk in _chunks(run):
-            found = IndexEntries.of_each(*chunk.T)
-            file.reserve(found.hashes)
-            file.put(found, 0)
+            index_entries = IndexEntries.of_each(*chunk.T)
+            file.reserve(index_entries.hashes)
+            file.put(index_entries, 0)
         file.flush()
         return target / run.name, file.header.end_timestamp_ms
     finally:
@@ -190,9 +191,6 @@ def _chunks(run: IndexRun) -> Iterator[Int64s]:
                 yield np.frombuffer(raw, np.int64).reshape(-1, _FIELDS)
 
 
-_ENTRIES = "entries"
-
-
 @dataclass(frozen=True, slots=True)
 class _FileRead:
     """What a task found in one log file.
@@ -201,7 +199,7 @@ class _FileRead:
     """
 
     base: int
-    found: FoundRecords
+    contents: FoundRecords
     entries: StagedEntries | None
     last_record: tuple[int, int] | None
 
@@ -243,17 +241,19 @@ def _build(spark: SparkSession, fs: FileSystem, order: BuildOrder, progress: Pro
 
 def _build_shared(spark: SparkSession, fs: FileSystem, order: BuildOrder, mount: Mount) -> Built:
     results = by_queue(spark, order.files, partial(_read, order), partial(_write, order), mount)
-    read = sorted((one for one in results if isinstance(one, _FileRead)), key=lambda one: one.base)
-    written = [one for one in results if isinstance(one, _QueuesWritten) and one.queues]
-    built = Built(joined(order.files, [one.found for one in read]), [one.root for one in written])
-    built.queues, built.queue_units = sum(one.queues for one in written), sum(one.units for one in written)
-    built.renumbered = [record for one in written for record in one.renumbered]
-    built.passed_over = [record for one in written for record in one.passed_over]
-    for one in read:
-        if one.last_record is not None:
-            built.queued_timestamp_ms, built.queued_phy_offset = one.last_record
+    read = sorted((outcome for outcome in results if isinstance(outcome, _FileRead)), key=lambda outcome: outcome.base)
+    written = [outcome for outcome in results if isinstance(outcome, _QueuesWritten) and outcome.queues]
+    built = Built(joined(order.files, [outcome.contents for outcome in read]), [part.root for part in written])
+    built.queues, built.queue_units = sum(part.queues for part in written), sum(part.units for part in written)
+    built.renumbered = [record for part in written for record in part.renumbered]
+    built.passed_over = [record for part in written for record in part.passed_over]
+    for outcome in read:
+        if outcome.last_record is not None:
+            built.queued_timestamp_ms, built.queued_phy_offset = outcome.last_record
     if order.index:
-        _build_index(spark, fs, order, mount, [one.entries for one in read if one.entries is not None], built)
+        _build_index(
+            spark, fs, order, mount, [outcome.entries for outcome in read if outcome.entries is not None], built
+        )
     return built
 
 
@@ -276,7 +276,7 @@ def _build_index(
 
 
 def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
-    records = IntactRecords(RealFileSystem(), [file], log=order.files, moves_records=False)
+    records = order.records(RealFileSystem(), [file])
     rows = UnitRows(order.config.delay_levels_ms, order.left_out)
     with EntryStage(order.work.root / _ENTRIES) as stage:
         for batch in one_ahead(records):
@@ -285,7 +285,7 @@ def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
                 stage.add(batch)
             if order.queues:
                 yield from rows.of(batch)
-        yield result(_FileRead(file.base, records.found, stage.staged() if order.index else None, rows.last_record))
+        yield result(_FileRead(file.base, records.contents, stage.staged() if order.index else None, rows.last_record))
 
 
 def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWritten]:
@@ -302,8 +302,8 @@ def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWr
             if first < count_of:
                 append_units(queue, grouped, first, count_of, fill_gaps=True, begin_of=begin_of)
         units += queue.max_offset
-        renumbered += [(topic, queue_id, one) for one in queue.renumbered]
-        passed_over += [(topic, queue_id, one) for one in queue.passed_over]
+        renumbered += [(topic, queue_id, record) for record in queue.renumbered]
+        passed_over += [(topic, queue_id, record) for record in queue.passed_over]
         count += queue.max_physic_offset >= 0  # others have only left-out records
         opened.flush()
         opened.close()

@@ -52,8 +52,8 @@ def _bars(rows: Rows, label: str, value: str, title: str, tooltip: list[alt.Tool
 
 def _sizes(topics: Rows, whole: int) -> list[Figure]:
     shown = [
-        {"topic": one["topic"], "bytes": one["bytes"], "messages": one["messages"], "size": size_text(one["bytes"])}
-        for one in topics[:_BARS]
+        {"topic": row["topic"], "bytes": row["bytes"], "messages": row["messages"], "size": size_text(row["bytes"])}
+        for row in topics[:_BARS]
     ]
     if not shown:
         return []
@@ -68,13 +68,13 @@ def _times(topics: Rows, hours: Rows, first: datetime | None) -> list[Figure]:
     if not hours:
         return []
     by_hour: Counter[datetime] = Counter()
-    for one in hours:
-        by_hour[one["hour"]] += one["messages"]
+    for row in hours:
+        by_hour[row["hour"]] += row["messages"]
     points = [
-        {"hour": one["hour"].isoformat(), "topic": one["topic"] or _OTHERS, "messages": one["messages"]}
-        for one in hours
+        {"hour": row["hour"].isoformat(), "topic": row["topic"] or _OTHERS, "messages": row["messages"]}
+        for row in hours
     ]
-    order = [*(one["topic"] for one in topics[:TOPICS_BY_HOUR]), _OTHERS]
+    order = [*(row["topic"] for row in topics[:TOPICS_BY_HOUR]), _OTHERS]
     chart = (
         alt.Chart(data(points))
         .mark_bar()
@@ -99,11 +99,11 @@ def _legend() -> alt.Legend:
 def _tags(tags: Rows) -> list[Figure]:
     shown = [
         {
-            "name": f"{one['topic']}: {one['tags'] or _UNTAGGED}",
-            "messages": one["messages"],
-            "size": size_text(one["bytes"]),
+            "name": f"{row['topic']}: {row['tags'] or _UNTAGGED}",
+            "messages": row["messages"],
+            "size": size_text(row["bytes"]),
         }
-        for one in tags[:_BARS]
+        for row in tags[:_BARS]
     ]
     if not shown:
         return []
@@ -114,7 +114,7 @@ def _tags(tags: Rows) -> list[Figure]:
 
 
 def _skew(topics: Rows) -> list[Figure]:
-    shown = [{**one, "skew": round(one["skew"], 3)} for one in topics[:_BARS]]
+    shown = [{**row, "skew": round(row["skew"], 3)} for row in topics[:_BARS]]
     if not shown:
         return []
     tooltip = [alt.Tooltip("topic:N"), alt.Tooltip("skew:Q", format=".2f"), alt.Tooltip("queues:Q")]
@@ -165,8 +165,8 @@ def _tiles(totals: Mapping[str, Any], kinds: Rows) -> list[dict[str, str]]:
     messages, stored = totals["messages"], totals["bytes"]
     share = f"{100 * totals['compressed'] / messages:.0f} % of the bodies came compressed" if messages else "no bodies"
     mean, largest = size_text(stored / messages) if messages else "–", size_text(totals["largest_bytes"])
-    wrong = sum(one["times"] for one in kinds)
-    what = ", ".join(f"{one['kind']} {one['times']:,}" for one in kinds) or "every queue rises by one, in time"
+    wrong = sum(row["times"] for row in kinds)
+    what = ", ".join(f"{row['kind']} {row['times']:,}" for row in kinds) or "every queue rises by one, in time"
     return [
         html.tile(f"{messages:,}", "messages", f"{totals['topics']:,} topics, {totals['queues']:,} queues"),
         html.tile(size_text(stored), "in records", share),
@@ -177,7 +177,7 @@ def _tiles(totals: Mapping[str, Any], kinds: Rows) -> list[dict[str, str]]:
 
 def _sections(rows: Mapping[str, Rows]) -> list[dict[str, Any]]:
     figures = analysis_figures(rows)
-    shown = {name: [html.template_values(one) for one in some] for name, some in figures.items()}
+    shown = {name: [html.template_values(row) for row in some] for name, some in figures.items()}
     return [
         _section("Where the bytes are", "", shown["sizes"], [_topics(rows["topics"], rows["totals"][0]["topics"])]),
         _section("When it came", "", shown["times"], []),
@@ -200,7 +200,7 @@ def _sections(rows: Mapping[str, Rows]) -> list[dict[str, Any]]:
             "In the order of the log the offsets of a queue rise by one and store times do not go back. A missing "
             "offset is a record that is lost or was deleted.",
             [],
-            [_disorder(rows["disorder"], sum(one["queues"] for one in rows["kinds"]))] if rows["disorder"] else [],
+            [_disorder(rows["disorder"], sum(row["queues"] for row in rows["kinds"]))] if rows["disorder"] else [],
         ),
     ]
 
@@ -224,23 +224,23 @@ def _topics(rows: Rows, whole: int) -> dict[str, Any]:
     columns = ["Topic", ">Messages", ">Bytes", ">Median", ">Largest", ">Compressed", ">Queues", "First", "Last"]
     cells = [
         [
-            one["topic"],
-            f"{one['messages']:,}",
-            size_text(one["bytes"]),
-            size_text(one["median_bytes"]),
-            size_text(one["largest_bytes"]),
-            f"{one['compressed']:,}",
-            f"{one['queues']:,}",
-            _time(one["first"]),
-            _time(one["last"]),
+            row["topic"],
+            f"{row['messages']:,}",
+            size_text(row["bytes"]),
+            size_text(row["median_bytes"]),
+            size_text(row["largest_bytes"]),
+            f"{row['compressed']:,}",
+            f"{row['queues']:,}",
+            _time(row["first"]),
+            _time(row["last"]),
         ]
-        for one in rows
+        for row in rows
     ]
     return _table("Topics", columns, cells, whole)
 
 
 def _keys(rows: Rows) -> dict[str, Any]:
-    cells = [[one["topic"], one["key"], f"{one['messages']:,}", f"{100 * one['share']:.2f} %"] for one in rows]
+    cells = [[row["topic"], row["key"], f"{row['messages']:,}", f"{100 * row['share']:.2f} %"] for row in rows]
     return _table("The most frequent keys", ["Topic", "Key", ">Messages", ">Of the topic's keys"], cells)
 
 
@@ -248,14 +248,14 @@ def _largest(rows: Rows) -> dict[str, Any]:
     columns = ["Topic", "Queue", ">Offset", ">Size", "Stored", "Message id"]
     cells = [
         [
-            one["topic"],
-            f"{one['broker']} / {one['queue_id']}",
-            f"{one['queue_offset']:,}",
-            size_text(one["size"]),
-            _time(one["store_timestamp"]),
-            one["msg_id"],
+            row["topic"],
+            f"{row['broker']} / {row['queue_id']}",
+            f"{row['queue_offset']:,}",
+            size_text(row["size"]),
+            _time(row["store_timestamp"]),
+            row["msg_id"],
         ]
-        for one in rows
+        for row in rows
     ]
     return _table("The largest messages", columns, cells)
 
@@ -264,13 +264,13 @@ def _disorder(rows: Rows, whole: int) -> dict[str, Any]:
     columns = ["Topic", "Queue", "What", ">Times", ">First at offset of the log"]
     cells = [
         [
-            one["topic"],
-            f"{one['broker']} / {one['queue_id']}",
-            one["kind"],
-            f"{one['times']:,}",
-            str(one["first_phy_offset"]),
+            row["topic"],
+            f"{row['broker']} / {row['queue_id']}",
+            row["kind"],
+            f"{row['times']:,}",
+            str(row["first_phy_offset"]),
         ]
-        for one in rows
+        for row in rows
     ]
     return _table("Where queues are out of order", columns, cells, whole)
 

@@ -40,7 +40,7 @@ class _FileCopied:
     """The result of copying one file."""
 
     base: int
-    found: FoundRecords
+    contents: FoundRecords
     copied: CopiedRecords
 
 
@@ -65,23 +65,23 @@ def _copy(
         append_crc = order.append_crc or _has_crc(spark, order.files, mount)
         task = partial(_copy_file, order, append_crc)
         parts = each(spark, order.files, task, lambda file: file.size_bytes, mount)
-    found, copied = joined(order.files, [one.found for one in parts]), CopiedRecords()
-    for one in parts:
-        copied.records += one.copied.records
-        copied.record_bytes += one.copied.record_bytes
-        copied.corrected += one.copied.corrected
-        copied.dropped += one.copied.dropped
-    written = [one for one in parts if one.copied.records]
+    contents, copied = joined(order.files, [part.contents for part in parts]), CopiedRecords()
+    for part in parts:
+        copied.records += part.copied.records
+        copied.record_bytes += part.copied.record_bytes
+        copied.corrected += part.copied.corrected
+        copied.dropped += part.copied.dropped
+    written = [part for part in parts if part.copied.records]
     if written:
-        copied.min_phy_offset = next(one for one in parts if one.found.records).copied.min_phy_offset
+        copied.min_phy_offset = next(part for part in parts if part.contents.records).copied.min_phy_offset
         copied.max_phy_offset = written[-1].copied.max_phy_offset
         _end_files(fs, order, written)
-    return found, copied
+    return contents, copied
 
 
 def _end_files(fs: FileSystem, order: CopyOrder, written: list[_FileCopied]) -> None:
     """Write the blank of every file but the last one, including files of which nothing is left."""
-    ends = {one.base: one.copied.max_phy_offset for one in written}
+    ends = {part.base: part.copied.max_phy_offset for part in written}
     for base in range(written[0].base, written[-1].base, order.file_size):
         end_file(fs, order.target, base, ends.get(base, base), order.file_size)
     fs.sync_directory(order.target)
@@ -90,7 +90,7 @@ def _end_files(fs: FileSystem, order: CopyOrder, written: list[_FileCopied]) -> 
 def _has_crc(spark: SparkSession, files: list[LogFile], mount: Mount) -> bool:
     """Whether the first record of the log ends with a record CRC."""
     answers = each(spark, files, partial(_first_has_crc, files), lambda file: min(file.size_bytes, _HEAD_BYTES), mount)
-    return next((one for one in answers if one is not None), False)
+    return next((answer for answer in answers if answer is not None), False)
 
 
 # On executors
@@ -108,4 +108,4 @@ def _copy_file(order: CopyOrder, append_crc: bool, file: LogFile) -> _FileCopied
     for batch in one_ahead(records):
         copier.add(batch)
     copier.finish()
-    return _FileCopied(file.base, records.found, copier.copied)
+    return _FileCopied(file.base, records.contents, copier.copied)

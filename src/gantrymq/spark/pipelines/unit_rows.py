@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from gantrymq.format.names import is_topic_storable
 from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.queue_units import Units
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.spark.pipelines.jobs import (
@@ -35,8 +37,6 @@ from gantrymq.spark.pipelines.jobs import (
 )
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
-from gantrymq.store.queue.consume_queue import UNIT_DTYPE
-from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.store.queue.queue_units import QueueNumbers, QueueUnits, queue_units
 
 if TYPE_CHECKING:
@@ -81,11 +81,10 @@ class UnitRow(NamedTuple):
 
     def queue_units(self) -> QueueUnits:
         """The units in the form that the dispatcher uses."""
-        units = np.frombuffer(self.units, np.uint8)
-        fields = units.view(UNIT_DTYPE)
+        units = Units(self.units)
         offsets, times = (np.frombuffer(raw, np.int64) for raw in (self.queue_offsets, self.store_times_ms))
-        places, sizes = (fields[name].astype(np.int64) for name in ("phy_offset", "size"))
-        return QueueUnits(units, offsets, places, sizes, times, np.array([0, len(fields)], np.int64))
+        starts = np.array([0, len(units)], np.int64)
+        return QueueUnits(units.raw, offsets, units.phy_offsets, units.sizes, times, starts)
 
 
 class UnitRows:
@@ -103,14 +102,14 @@ class UnitRows:
         """Yield the rows of a batch. Sets PHY_OFFSET of its records to where they lie."""
         batch.trust_positions()
         start = batch.start_offset
-        found = self._numbers.assign(batch, self._add_queue)
+        numbers = self._numbers.assign(batch, self._add_queue)
         if len(self._left_out):
-            found = np.where(np.isin(batch.columns[codes.PHY_OFFSET, : batch.count], self._left_out), -1, found)
-        if (found < 0).any():
-            batch, found = batch.take(found >= 0), found[found >= 0]
+            numbers = np.where(np.isin(batch.columns[codes.PHY_OFFSET, : batch.count], self._left_out), -1, numbers)
+        if (numbers < 0).any():
+            batch, numbers = batch.take(numbers >= 0), numbers[numbers >= 0]
         if not batch.count:
             return
-        grouped = queue_units(batch, found, len(self._queues), self._delay_levels_ms)
+        grouped = queue_units(batch, numbers, len(self._queues), self._delay_levels_ms)
         for number in np.flatnonzero(np.diff(grouped.starts)).tolist():
             if (queue := self._queues[number]) is not None:
                 yield self._row(queue, start, grouped, slice(*grouped.starts[number : number + 2].tolist()))

@@ -32,13 +32,13 @@ from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.log.scan_ahead import one_ahead
-from gantrymq.tools.check.findings import Finding
+from gantrymq.tools.audit.queue_runs import Coverage
 from gantrymq.tools.check.index_check import IndexCheck, IndexComparison
 from gantrymq.tools.check.log_check import LogCheck, LogFact, RecordFacts
 from gantrymq.tools.check.queue_check import QueueCheck, RecordsWithoutEntry
 from gantrymq.tools.check.small_files_check import TableDecoders
-from gantrymq.tools.queue_runs import Coverage
 from gantrymq.tools.read.record_lookup import RecordLookup
+from gantrymq.tools.reports import Finding
 from gantrymq.tools.verify import Verification, VerifyPlan, log_events, verify_store
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ class _VerifyOnSpark:
         size_bytes = file_size(plan.index_slots, plan.index_entries)
         numbers = range(len(plan.index_paths or ()))
         seen = each(self._spark, numbers, partial(_check_index_file, plan), lambda _: size_bytes, Mount.of(plan.files))
-        for one in seen:
-            yield from one.findings
-        self._begins_ms = index.begins_ms = [one.begin_ms for one in seen]
+        for outcome in seen:
+            yield from outcome.findings
+        self._begins_ms = index.begins_ms = [outcome.begin_ms for outcome in seen]
         for number, file in enumerate(plan.files):
-            firsts = [(at, one.firsts[number]) for at, one in enumerate(seen) if one.firsts[number]]
+            firsts = [(at, outcome.firsts[number]) for at, outcome in enumerate(seen) if outcome.firsts[number]]
             self._starts[file.base] = firsts[0] if firsts and number else (len(seen) if number else 0, 1)
 
     def read_log(
@@ -120,15 +120,17 @@ class _VerifyOnSpark:
             return
         read = partial(_read, plan, self._starts, self._begins_ms)
         results = by_queue(self._spark, plan.files, read, partial(_compare, plan), Mount.of(plan.files))
-        for one in sorted((one for one in results if isinstance(one, _LogFileRead)), key=lambda one: one.base):
-            for fact in one.facts:
+        for outcome in sorted(
+            (outcome for outcome in results if isinstance(outcome, _LogFileRead)), key=lambda outcome: outcome.base
+        ):
+            for fact in outcome.facts:
                 yield from log.take(fact)
-            if index is not None and one.compared is not None:
-                index.compared.append(one.compared)
-                index.position = one.position
-        for one in results:
-            if isinstance(one, _QueueCompared):
-                queues.take(one.topic, one.queue_id, one.coverage, one.without_entry, one.older)
+            if index is not None and outcome.compared is not None:
+                index.compared.append(outcome.compared)
+                index.position = outcome.position
+        for outcome in results:
+            if isinstance(outcome, _QueueCompared):
+                queues.take(outcome.topic, outcome.queue_id, outcome.coverage, outcome.without_entry, outcome.older)
 
 
 # On executors
@@ -159,7 +161,7 @@ def _read(
             if index is not None:
                 index.add(event)
             yield from rows.of(event)
-    behind = [one.base for one in plan.files if one.base > file.base]
+    behind = [later_file.base for later_file in plan.files if later_file.base > file.base]
     if index is not None and behind:
         index.check_until(behind[0])
     compared, position = (index.compared, index.position) if index is not None else (None, (0, 0))

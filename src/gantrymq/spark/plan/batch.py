@@ -38,97 +38,97 @@ class Pushed:
 
     topics: frozenset[Any] | None = None
     queue_ids: frozenset[Any] | None = None
-    least_offset: int | None = None
-    greatest_offset: int | None = None
+    min_offset: int | None = None
+    max_offset: int | None = None
     rows: RowFilter = field(default_factory=RowFilter)
 
     @property
     def narrows(self) -> bool:
         """Whether queues or their offsets are excluded."""
-        limits = (self.topics, self.queue_ids, self.least_offset, self.greatest_offset)
+        limits = (self.topics, self.queue_ids, self.min_offset, self.max_offset)
         return any(limit is not None for limit in limits)
 
     def narrowed(self, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
         """The offsets of the remaining queues, within the remaining offsets."""
-        kept = [
+        keys = [
             key
             for key in start
             if (self.topics is None or key.topic in self.topics)
             and (self.queue_ids is None or key.queue_id in self.queue_ids)
         ]
-        low = {key: max(start[key], self.least_offset or 0) for key in kept}
-        most = self.greatest_offset
-        high = {key: end[key] if most is None else min(end[key], most + 1) for key in kept}
+        low = {key: max(start[key], self.min_offset or 0) for key in keys}
+        max_offset = self.max_offset
+        high = {key: end[key] if max_offset is None else min(end[key], max_offset + 1) for key in keys}
         return low, high
 
 
 def pushed(filters: Sequence[Filter]) -> Pushed:
     """Translate ``filters``. Those that are not understood are ignored."""
-    found = Pushed()
-    for one in filters:
-        column: tuple[str, ...] = getattr(one, "attribute", ())
+    pushdown = Pushed()
+    for condition in filters:
+        column: tuple[str, ...] = getattr(condition, "attribute", ())
         if len(column) == 1:
-            _take(found, column[0], one)
-    return found
+            _take(pushdown, column[0], condition)
+    return pushdown
 
 
-def _take(found: Pushed, column: str, one: Filter) -> None:
-    values = None if column == "keys" else _values(one)
+def _take(pushdown: Pushed, column: str, condition: Filter) -> None:
+    values = None if column == "keys" else _values(condition)
     if column == "topic" and values is not None:
-        found.topics = values if found.topics is None else found.topics & values
+        pushdown.topics = values if pushdown.topics is None else pushdown.topics & values
     elif column == "queue_id" and values is not None:
-        found.queue_ids = values if found.queue_ids is None else found.queue_ids & values
+        pushdown.queue_ids = values if pushdown.queue_ids is None else pushdown.queue_ids & values
     elif column == "tags" and values is not None:
-        found.rows = found.rows & RowFilter(tags=(values,))
+        pushdown.rows = pushdown.rows & RowFilter(tags=(values,))
     elif column == "keys":
-        found.rows = found.rows & RowFilter(keys=_keys(one))
-    elif column in _RANGED and (limits := _limits(one)) is not None:
-        _limit(found, column, *limits)
+        pushdown.rows = pushdown.rows & RowFilter(keys=_keys(condition))
+    elif column in _RANGED and (limits := _limits(condition)) is not None:
+        _limit(pushdown, column, *limits)
 
 
-def _limit(found: Pushed, column: str, low: int | None, high: int | None) -> None:
+def _limit(pushdown: Pushed, column: str, low: int | None, high: int | None) -> None:
     if column == "queue_offset":
         if low is not None:
-            found.least_offset = max(low, found.least_offset or 0)
+            pushdown.min_offset = max(low, pushdown.min_offset or 0)
         if high is not None:
-            found.greatest_offset = high if found.greatest_offset is None else min(high, found.greatest_offset)
+            pushdown.max_offset = high if pushdown.max_offset is None else min(high, pushdown.max_offset)
     else:
-        found.rows = found.rows & RowFilter(ranges=((_RANGED[column], low, high),))
+        pushdown.rows = pushdown.rows & RowFilter(ranges=((_RANGED[column], low, high),))
 
 
-def _values(one: Filter) -> frozenset[Any] | None:
+def _values(condition: Filter) -> frozenset[Any] | None:
     """The values that a filter allows; None if it does not name values."""
-    if isinstance(one, EqualTo | EqualNullSafe) and one.value is not None:
-        return frozenset([one.value])
-    return frozenset(value for value in one.value if value is not None) if isinstance(one, In) else None
+    if isinstance(condition, EqualTo | EqualNullSafe) and condition.value is not None:
+        return frozenset([condition.value])
+    return frozenset(value for value in condition.value if value is not None) if isinstance(condition, In) else None
 
 
-def _keys(one: Filter) -> tuple[frozenset[str], ...]:
+def _keys(condition: Filter) -> tuple[frozenset[str], ...]:
     """The keys that a record must have, as for RowFilter.
 
     Spark compares whole lists; an empty list gives no condition.
     """
-    if isinstance(one, EqualTo | EqualNullSafe) and one.value:
-        return tuple(frozenset([key]) for key in one.value if key is not None)
-    if isinstance(one, In) and one.value and all(one.value):
-        return (frozenset(keys[0] for keys in one.value if keys[0] is not None),)
+    if isinstance(condition, EqualTo | EqualNullSafe) and condition.value:
+        return tuple(frozenset([key]) for key in condition.value if key is not None)
+    if isinstance(condition, In) and condition.value and all(condition.value):
+        return (frozenset(keys[0] for keys in condition.value if keys[0] is not None),)
     return ()
 
 
-def _limits(one: Filter) -> tuple[int | None, int | None] | None:
+def _limits(condition: Filter) -> tuple[int | None, int | None] | None:
     """(least, greatest) allowed value, rounded outwards; None if the filter gives no limit."""
-    if isinstance(one, In):
-        values = [_floor(value) for value in one.value if value is not None]
+    if isinstance(condition, In):
+        values = [_floor(value) for value in condition.value if value is not None]
         known = [value for value in values if value is not None]
         return (min(known), max(known)) if known and len(known) == len(values) else None
-    value = _floor(getattr(one, "value", None))
+    value = _floor(getattr(condition, "value", None))
     if value is None:
         return None
-    if isinstance(one, EqualTo | EqualNullSafe):
+    if isinstance(condition, EqualTo | EqualNullSafe):
         return value, value
-    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+    if isinstance(condition, GreaterThan | GreaterThanOrEqual):
         return value, None
-    return (None, value) if isinstance(one, LessThan | LessThanOrEqual) else None
+    return (None, value) if isinstance(condition, LessThan | LessThanOrEqual) else None
 
 
 def _floor(value: Any) -> int | None:
@@ -158,10 +158,10 @@ def plan_batch(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Any
         extents = origin.extents()
         start = starting(options, origin, extents, streaming=False)
         end = ending(options, origin, extents)
-        found = pushed(filters) if filters else Pushed()
-        start, end = found.narrowed(start, end)
-        rows = found.rows & tag_filter(options.tags, options.keys)
-        whole = is_whole(options) and not found.narrows
+        pushdown = pushed(filters) if filters else Pushed()
+        start, end = pushdown.narrowed(start, end)
+        rows = pushdown.rows & tag_filter(options.tags, options.keys)
+        whole = is_whole(options) and not pushdown.narrows
         return list(origin.partitions(start, end, rows or None, whole=whole))
     finally:
         origin.close()

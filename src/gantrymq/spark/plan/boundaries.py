@@ -10,7 +10,7 @@ from gantrymq.spark.data_loss import within
 from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan.origin import Extents, Offsets, Origin
-from gantrymq.spark.selection import QueueKey
+from gantrymq.tools.queue_key import QueueKey
 
 
 def starting(options: ReadOptions, origin: Origin, extents: Extents, *, streaming: bool) -> Offsets:
@@ -43,8 +43,8 @@ def is_whole(options: ReadOptions) -> bool:
         options.starting_offsets in (None, "earliest")
         and options.ending_offsets in (None, "latest")
         and all(
-            one is None
-            for one in (
+            option is None
+            for option in (
                 options.starting_timestamp_ms,
                 options.starting_offsets_by_timestamp,
                 options.ending_timestamp_ms,
@@ -61,38 +61,38 @@ def _offsets(chosen: str | Positions, name: str, options: ReadOptions, extents: 
         return {key: extent.max_offset for key, extent in extents.items()}
     wanted = for_each(chosen, name, extents)
     special = {EARLIEST: 0, LATEST: 1}
-    found = {key: extents[key][special[at]] if at in special else at for key, at in wanted.items()}
-    return within(found, extents, fail=options.fail_on_data_loss)
+    offsets = {key: extents[key][special[at]] if at in special else at for key, at in wanted.items()}
+    return within(offsets, extents, fail=options.fail_on_data_loss)
 
 
 def _first_since(
     options: ReadOptions, origin: Origin, extents: Extents, times: dict[QueueKey, int], name: str
 ) -> Offsets:
-    found = {}
+    offsets = {}
     for key, extent in extents.items():
-        found[key] = max(origin.offset_at(key, times[key]), extent.min_offset)
-        none_as_new = extent.min_offset < extent.max_offset <= found[key]
+        offsets[key] = max(origin.offset_at(key, times[key]), extent.min_offset)
+        none_as_new = extent.min_offset < extent.max_offset <= offsets[key]
         if none_as_new and options.starting_offsets_by_timestamp_strategy == "error":
             allowed = (
                 f"a time at or before the last message of {key}; startingOffsetsByTimestampStrategy=latest continues"
             )
             raise ConfigError(name, times[key], f"{allowed} with new messages")
-    return found
+    return offsets
 
 
 def for_each(given: Positions, name: str, extents: Extents) -> dict[QueueKey, int]:
     """A number for each queue from JSON. Raises ConfigError if one is missing, or names no queue that is read."""
-    found: dict[QueueKey, int] = {}
+    offsets: dict[QueueKey, int] = {}
     for (topic, broker, queue_id), number in given.items():
         key = QueueKey(broker or _only_broker(topic, name, extents), topic, queue_id)
         if key not in extents:
             raise ConfigError(name, f"{topic}: {queue_id}", f"a queue that is read; {key} is not there or not chosen")
-        found[key] = number
-    missing = [key for key, extent in extents.items() if key not in found and extent.min_offset < extent.max_offset]
+        offsets[key] = number
+    missing = [key for key, extent in extents.items() if key not in offsets and extent.min_offset < extent.max_offset]
     if missing:
         raise ConfigError(name, str(missing[0]), f"an offset for every queue that is read; {len(missing)} are missing")
     # A queue without messages need not be named: in a topic with many queues, most may never have been written.
-    return {key: found.get(key, EARLIEST if name.endswith("Offsets") else 0) for key in extents}
+    return {key: offsets.get(key, EARLIEST if name.endswith("Offsets") else 0) for key in extents}
 
 
 def _only_broker(topic: str, name: str, extents: Extents) -> str:

@@ -23,7 +23,8 @@ from gantrymq.spark.data_loss import ends_before
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan.origin import Extents, Marks, Offsets, QueueExtent, Resets
 from gantrymq.spark.runs import PullRun, QueueSlice, plan_pulls, split_proportionally
-from gantrymq.spark.selection import QueueKey, RowFilter, Selection, with_namespace
+from gantrymq.spark.selection import RowFilter, Selection, with_namespace
+from gantrymq.tools.queue_key import QueueKey
 
 _LOGGER = logging.getLogger(__name__)
 _SAMPLE = 32  # messages in a pull
@@ -42,7 +43,7 @@ class ClusterOrigin:
         self._selection = Selection.of(options)
         self._config = client_config(options)
         self._client: PullClient | None = None
-        self._found: dict[QueueKey, MessageQueue] = {}
+        self._queues_by_key: dict[QueueKey, MessageQueue] = {}
         self._extents: Extents = {}
         self._has_answered = False
 
@@ -63,10 +64,10 @@ class ClusterOrigin:
     def _look(self) -> Extents:
         self.close()
         client = self._client = PullClient(self._config)
-        self._found = {key: queue for key, queue in self._queues(client) if self._selection.takes(key)}
-        self._selection.require_assigned(self._found)
-        self._selection.report_missing(self._found)
-        self._extents = {key: _extent(client, self._found[key]) for key in sorted(self._found)}
+        self._queues_by_key = {key: queue for key, queue in self._queues(client) if self._selection.takes(key)}
+        self._selection.require_assigned(self._queues_by_key)
+        self._selection.report_missing(self._queues_by_key)
+        self._extents = {key: _extent(client, self._queues_by_key[key]) for key in sorted(self._queues_by_key)}
         self._has_answered = True
         return self._extents
 
@@ -87,7 +88,7 @@ class ClusterOrigin:
         The broker's answer is checked: RocketMQ 4.x returns the nearest message on either side, and 5.x uses the
         modification times of files, which a copy may not have preserved.
         """
-        client, queue, extent = self._asking(), self._found[key], self._extents[key]
+        client, queue, extent = self._asking(), self._queues_by_key[key], self._extents[key]
         low, high = extent
         guess = min(max(client.search_offset(queue, timestamp_ms), low), high)
         if guess == high or _stored_ms(client, queue, guess) >= timestamp_ms:
@@ -110,7 +111,11 @@ class ClusterOrigin:
         """The offsets after ``size_bytes`` of records, estimated by the mean size of the first waiting messages."""
         client = self._asking()
         waiting = {key: latest.get(key, low) - low for key, low in start.items() if latest.get(key, low) > low}
-        sizes = {key: _mean_size(client, self._found[key], start[key]) for key in waiting if key in self._found}
+        sizes = {
+            key: _mean_size(client, self._queues_by_key[key], start[key])
+            for key in waiting
+            if key in self._queues_by_key
+        }
         total = sum(waiting[key] * size for key, size in sizes.items()) or 1.0
         rows = max(int(sum(waiting.values()) * min(size_bytes / total, 1.0)), 1)
         return self.advance(start, latest, rows)

@@ -38,31 +38,33 @@ from gantrymq.fs.api import File
 from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.kernels.codes import INDEX_PAGE_BYTES
-from gantrymq.spark.locations import Location, entries_of, index_geometry
-from gantrymq.spark.log_file import LogFile, RangedBytes
+from gantrymq.spark.log_file import OpenLogFile, RangedBytes
 from gantrymq.spark.plan.remote_store import RemoteStore
 from gantrymq.spark.plan.store_view import StoreView
 from gantrymq.store.geometry import find_index_geometry
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
+from gantrymq.tools.locations import Location, entries_of, index_geometry
 
 # With more messages of a key than this they are everywhere in the log, so looking them up one by one gains nothing.
 MAX_STEPS = 200_000
 MAX_REMOTE_STEPS = 500  # each may be a request to an object store, one after the other
 _TRIES = 3
 _LOGGER = logging.getLogger(__name__)
+NEAR_BYTES = 64 << 10
+"""Records closer than this are read in one go, because a disk returns that as quickly as less."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """The range [begin, end) of records whose keys an index file covers, and the ``places`` of the wanted ones.
+    """The range [begin, end) of records whose keys an index file covers, and the ``phy_offsets`` of the wanted ones.
 
     The keys of the record at ``begin`` are complete only if the file before it covers up to it (``is_joined``).
     """
 
     begin: int
     end: int
-    places: list[int]
+    phy_offsets: list[int]
     is_joined: bool = False
 
 
@@ -130,7 +132,7 @@ def _remote_files(store: Location) -> Iterator[_IndexFile]:
     slots, entries = config.max_hash_slot_num, config.max_index_num
     for entry in entries_of(store / INDEX) or ():
         if is_index_name(entry.base_name) and entry.size == file_size(slots, entries):
-            with LogFile(store / INDEX / entry.base_name) as opened:
+            with OpenLogFile(store / INDEX / entry.base_name) as opened:
                 yield _IndexFile(RangedBytes(opened, entry.size), slots, entries, most_steps=MAX_REMOTE_STEPS)
 
 
@@ -171,13 +173,13 @@ class _IndexFile:
             # With a wrong geometry the slot of the first entry does not point to an entry.
             if not 0 < self._slot(max(first.key_hash, 0) % self._slots) < header.index_count + 1:
                 continue
-            places: list[int] = []
-            if all(self._follow(one, header.index_count, places) for one in hashes):
-                return Answer(header.begin_phy_offset, header.end_phy_offset, places)
+            phy_offsets: list[int] = []
+            if all(self._follow(hash_, header.index_count, phy_offsets) for hash_ in hashes):
+                return Answer(header.begin_phy_offset, header.end_phy_offset, phy_offsets)
         return None
 
-    def _follow(self, wanted: int, count: int, places: list[int]) -> bool:
-        """Add the physical offsets of a hash to ``places``; returns False if its chain is broken or too long."""
+    def _follow(self, wanted: int, count: int, phy_offsets: list[int]) -> bool:
+        """Add the physical offsets of a hash to ``phy_offsets``; returns False if its chain is broken or too long."""
         slot = wanted % self._slots
         number = self._slot(slot)
         for _ in range(self._most_steps):
@@ -189,13 +191,9 @@ class _IndexFile:
             if entry.key_hash < 0 or entry.key_hash % self._slots != slot or not 0 <= entry.previous < number:
                 return False
             if entry.key_hash == wanted:
-                places.append(entry.phy_offset)
+                phy_offsets.append(entry.phy_offset)
             number = entry.previous
         return False
-
-
-NEAR_BYTES = 64 << 10
-"""Records closer than this are read in one go, because a disk returns that as quickly as less."""
 
 
 class Span(NamedTuple):
@@ -211,14 +209,14 @@ def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], wh
     if whole.begin >= end:
         return [whole]
     answered: list[Span] = []
-    places: set[int] = set()
+    phy_offsets: set[int] = set()
     for answer in answers(view.reader, view.location, topics, keys):
         span = _known(view, answer, Span(whole.begin, end))
         if span.begin < span.end:
             answered.append(span)
-        places.update(answer.places)
+        phy_offsets.update(answer.phy_offsets)
     unknown = _between(whole, answered)
-    known = sorted(place for place in places if any(one.begin <= place < one.end for one in answered))
+    known = sorted(offset for offset in phy_offsets if any(span.begin <= offset < span.end for span in answered))
     return _joined([*unknown, *_around(view, known, whole)])
 
 
@@ -239,23 +237,23 @@ def _known(view: StoreView, answer: Answer, within: Span) -> Span:
 def _between(whole: Span, answered: Iterable[Span]) -> list[Span]:
     """The parts of ``whole`` that are in no span of ``answered``."""
     left, at = [], whole.begin
-    for one in sorted(answered):
-        if at < one.begin:
-            left.append(Span(at, one.begin))
-        at = max(at, one.end)
+    for span in sorted(answered):
+        if at < span.begin:
+            left.append(Span(at, span.begin))
+        at = max(at, span.end)
     return [*left, Span(at, whole.end)] if at < whole.end else left
 
 
-def _around(view: StoreView, places: list[int], whole: Span) -> list[Span]:
-    """The records at ``places`` (rising), nearby ones in one span.
+def _around(view: StoreView, phy_offsets: list[int], whole: Span) -> list[Span]:
+    """The records at ``phy_offsets`` (rising), nearby ones in one span.
 
     If no record can be read at a place, either the record or the index is damaged. The log file is then read from a
     record boundary on, so that an executor detects the damage, if there is any.
     """
-    cuts = [at + 1 for at, (one, other) in enumerate(pairwise(places)) if other - one > NEAR_BYTES]
+    cuts = [at + 1 for at, (phy_offset, other) in enumerate(pairwise(phy_offsets)) if other - phy_offset > NEAR_BYTES]
     size, spans = view.reader.log.file_size, []
-    for low, high in pairwise([0, *cuts, len(places)] if places else []):
-        begin, last = places[low], places[high - 1]
+    for low, high in pairwise([0, *cuts, len(phy_offsets)] if phy_offsets else []):
+        begin, last = phy_offsets[low], phy_offsets[high - 1]
         if view.message_at(begin) is None:
             begin = max(begin - begin % size, whole.begin)
         message = view.message_at(last)
@@ -266,10 +264,10 @@ def _around(view: StoreView, places: list[int], whole: Span) -> list[Span]:
 
 def _joined(spans: list[Span]) -> list[Span]:
     """The spans sorted, without overlap, nearby ones merged."""
-    found: list[Span] = []
-    for one in sorted(spans):
-        if found and one.begin <= found[-1].end + NEAR_BYTES:
-            found[-1] = Span(found[-1].begin, max(found[-1].end, one.end))
+    joined: list[Span] = []
+    for span in sorted(spans):
+        if joined and span.begin <= joined[-1].end + NEAR_BYTES:
+            joined[-1] = Span(joined[-1].begin, max(joined[-1].end, span.end))
         else:
-            found.append(one)
-    return found
+            joined.append(span)
+    return joined

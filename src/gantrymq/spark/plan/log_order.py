@@ -29,40 +29,42 @@ class QueueRange:
     high: int
 
     def __len__(self) -> int:
-        """The number of messages, empty slots included."""
+        """The number of messages, fillers included."""
         return max(self.high - self.low, 0)
 
 
 def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) -> tuple[int, list[int]]:
     """Cut the log [begin, end) so that ``rows`` messages of ``ranges`` lie before the cut.
 
-    If ``rows`` is above 0, the cut passes at least the first message, or all empty slots at that place. Returns the
+    If ``rows`` is above 0, the cut passes at least the first message, or all fillers at that place. Returns the
     physical offset of the first message after the cut (``end`` if there is none), and for each range the queue offset
     at the cut.
     """
-    lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
+    lows, highs = [range_.low for range_ in ranges], [max(range_.high, range_.low) for range_ in ranges]
     if rows >= sum(highs) - sum(lows):
         return end, highs
     first, left, right = lows.copy(), begin, end
     # Bisect the log, searching each queue only where the cut can still be, until few units remain.
     while sum(highs) - sum(lows) > _READ_UNITS and right - left > 1:
         middle = (left + right) // 2
-        tried = [one.queue.first_at(middle, low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
+        tried = [
+            range_.queue.first_at(middle, low, high) for range_, low, high in zip(ranges, lows, highs, strict=True)
+        ]
         if sum(tried) - sum(first) <= rows:
             lows, left = tried, middle
         else:
             highs, right = tried, middle
-    places = [one.queue.phy_offsets(low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
-    rest = np.sort(np.concatenate(places)) if places else np.empty(0, np.int64)
+    phy_offsets = [range_.queue.phy_offsets(low, high) for range_, low, high in zip(ranges, lows, highs, strict=True)]
+    rest = np.sort(np.concatenate(phy_offsets)) if phy_offsets else np.empty(0, np.int64)
     wanted = rows - (sum(lows) - sum(first))
     if rows and lows == first and len(rest):
-        # Empty slots all count at the place of the message before them.
+        # Fillers all count at the place of the message before them.
         wanted = max(wanted, _behind_first(rest))
     if wanted >= len(rest):
-        left_over = [one.queue.phy_offset(at) for one, at in zip(ranges, highs, strict=True) if at < one.high]
+        left_over = [range_.queue.phy_offset(at) for range_, at in zip(ranges, highs, strict=True) if at < range_.high]
         return min(left_over, default=end), highs
     cut = int(rest[wanted])
-    return cut, [low + int(np.searchsorted(some, cut)) for low, some in zip(lows, places, strict=True)]
+    return cut, [low + int(np.searchsorted(some, cut)) for low, some in zip(lows, phy_offsets, strict=True)]
 
 
 def after_bytes(
@@ -72,33 +74,35 @@ def after_bytes(
 
     The cut passes the first message, however large it is.
     """
-    lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
+    lows, highs = [range_.low for range_ in ranges], [max(range_.high, range_.low) for range_ in ranges]
     left, right, rest, step = begin, end, size_bytes, max(size_bytes, 1)
     while sum(highs) - sum(lows) > _READ_UNITS and right - left > 1:
         # Steps that double, because computing the sizes of everything that waits may be expensive.
         middle, step = min(left + step, (left + right) // 2), 2 * step
-        tried = [one.queue.first_at(middle, low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
+        tried = [
+            range_.queue.first_at(middle, low, high) for range_, low, high in zip(ranges, lows, highs, strict=True)
+        ]
         passed = sum(
-            int(one.queue.sizes(low, high, tail_sizes).sum())
-            for one, low, high in zip(ranges, lows, tried, strict=True)
+            int(range_.queue.sizes(low, high, tail_sizes).sum())
+            for range_, low, high in zip(ranges, lows, tried, strict=True)
         )
         if passed <= rest:
             lows, left, rest = tried, middle, rest - passed
         else:
             highs, right = tried, middle
-    places = [one.queue.phy_offsets(low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
-    sizes = [one.queue.sizes(low, high, tail_sizes) for one, low, high in zip(ranges, lows, highs, strict=True)]
-    if not sum(map(len, places)):
+    phy_offsets = [range_.queue.phy_offsets(low, high) for range_, low, high in zip(ranges, lows, highs, strict=True)]
+    sizes = [range_.queue.sizes(low, high, tail_sizes) for range_, low, high in zip(ranges, lows, highs, strict=True)]
+    if not sum(map(len, phy_offsets)):
         return lows
-    flat, counted = np.concatenate(places), np.concatenate(sizes)
+    flat, counted = np.concatenate(phy_offsets), np.concatenate(sizes)
     order = np.argsort(flat, kind="stable")
     wanted = int(np.searchsorted(np.cumsum(counted[order]), rest, side="right"))
-    if not wanted and lows == [one.low for one in ranges]:
+    if not wanted and lows == [range_.low for range_ in ranges]:
         wanted = _behind_first(flat[order])
     if wanted >= len(flat):
         return highs
     cut = int(flat[order][wanted])
-    return [low + int(np.searchsorted(one, cut)) for low, one in zip(lows, places, strict=True)]
+    return [low + int(np.searchsorted(array, cut)) for low, array in zip(lows, phy_offsets, strict=True)]
 
 
 def cut_places(ranges: Sequence[QueueRange], begin: int, end: int, rows: int, *, is_remote: bool) -> Iterator[int]:
@@ -111,17 +115,17 @@ def cut_places(ranges: Sequence[QueueRange], begin: int, end: int, rows: int, *,
     at_once = rows * (1 if by_halves else max(_SORTED_UNITS // rows, 1))
     left = list(ranges)
     while sum(map(len, left)) > rows:
-        place, offsets = after_rows(left, begin, end, at_once)
+        cut, offsets = after_rows(left, begin, end, at_once)
         if at_once > rows:
-            part = [QueueRange(one.queue, one.low, offset) for one, offset in zip(left, offsets, strict=True)]
+            part = [QueueRange(range_.queue, range_.low, offset) for range_, offset in zip(left, offsets, strict=True)]
             yield from _sorted_cuts(part, rows)
-        yield place
-        begin = max(begin, place)
-        left = [QueueRange(one.queue, offset, one.high) for one, offset in zip(left, offsets, strict=True)]
+        yield cut
+        begin = max(begin, cut)
+        left = [QueueRange(range_.queue, offset, range_.high) for range_, offset in zip(left, offsets, strict=True)]
 
 
 def _sorted_cuts(ranges: Sequence[QueueRange], rows: int) -> Iterator[int]:
-    rest = np.sort(np.concatenate([one.queue.phy_offsets(one.low, one.high) for one in ranges]))
+    rest = np.sort(np.concatenate([range_.queue.phy_offsets(range_.low, range_.high) for range_ in ranges]))
     while len(rest) > rows:
         wanted = max(rows, _behind_first(rest))
         if wanted >= len(rest):
@@ -130,6 +134,6 @@ def _sorted_cuts(ranges: Sequence[QueueRange], rows: int) -> Iterator[int]:
         rest = rest[np.searchsorted(rest, rest[wanted]) :]
 
 
-def _behind_first(places: NDArray[np.int64]) -> int:
+def _behind_first(phy_offsets: NDArray[np.int64]) -> int:
     """The number of elements equal to the first one. A cut there would never make progress."""
-    return int(np.searchsorted(places, places[0], side="right"))
+    return int(np.searchsorted(phy_offsets, phy_offsets[0], side="right"))

@@ -18,11 +18,11 @@ from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.kernels import codes
-from gantrymq.spark.locations import Location
-from gantrymq.spark.log_file import LogFile, NotThereError, RangeSource
+from gantrymq.spark.log_file import NotThereError, OpenLogFile, RangeSource
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.store.log.record_batch import RecordBatch, RecordScan, first_torn
 from gantrymq.store.log.record_chain import RecordChain
+from gantrymq.tools.locations import Location
 
 _FIRST_READ_BYTES = 64 << 10
 _MAX_READ_BYTES = 4 << 20
@@ -90,7 +90,7 @@ class LogTail:
             return b""
         mark = bytearray(self.end - start)
         try:
-            with LogFile(self._directory / offset_name(base)) as file:
+            with OpenLogFile(self._directory / offset_name(base)) as file:
                 file.read_into(memoryview(mark), start - base)
         except NotThereError:
             return b""
@@ -100,7 +100,7 @@ class LogTail:
         """Move the end past the valid records of its file; False if the log currently ends there. Raises StoreError."""
         base = self.end - self.end % self._file_size
         try:
-            with LogFile(self._directory / offset_name(base)) as file:
+            with OpenLogFile(self._directory / offset_name(base)) as file:
                 source = RangeSource(file, base, self._file_size, _FIRST_READ_BYTES)
                 chain = RecordChain(source, self._scan, self.end - base, self._file_size, cuts_holes=False)
                 for batch in chain:
@@ -124,19 +124,19 @@ class LogTail:
             return
         columns, count = batch.columns, batch.count
         numbers = self._filter.numbers(batch.buffer, columns, count)
-        places = columns[codes.POS, :count] + batch.base
-        right = (numbers >= 0) & (columns[codes.PHY_OFFSET, :count] == places)
+        phy_offsets = columns[codes.POS, :count] + batch.base
+        right = (numbers >= 0) & (columns[codes.PHY_OFFSET, :count] == phy_offsets)
         for number in np.unique(numbers[right]).tolist():
             topic, queue_id = self._filter.keys[number]
             if topic is not None:
                 mine = right & (numbers == number)
-                self._append((topic, queue_id), columns[codes.QUEUE_OFFSET, :count][mine], places[mine])
+                self._append((topic, queue_id), columns[codes.QUEUE_OFFSET, :count][mine], phy_offsets[mine])
         if right.any():
-            self.phy_offsets.append(places[right])
+            self.phy_offsets.append(phy_offsets[right])
         self.records += int(right.sum())
         self.end = batch.end_offset
 
-    def _append(self, key: tuple[str, int], offsets: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    def _append(self, key: tuple[str, int], offsets: NDArray[np.int64], phy_offsets: NDArray[np.int64]) -> None:
         queue = self.queues.setdefault(key, TailQueue(int(offsets[0]), []))
         expected = queue.first_offset + queue.count
         if not np.array_equal(offsets, np.arange(expected, expected + len(offsets))):
@@ -144,5 +144,5 @@ class LogTail:
             if int(offsets[0]) < expected or (np.diff(offsets) < 0).any():
                 error.queue = key
             raise error
-        queue.parts.append(places)
-        queue.count += len(places)
+        queue.parts.append(phy_offsets)
+        queue.count += len(phy_offsets)

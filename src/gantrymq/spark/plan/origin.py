@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from gantrymq.spark.selection import QueueKey, RowFilter
+from gantrymq.spark.selection import RowFilter
+from gantrymq.tools.queue_key import QueueKey
 
 Offsets = dict[QueueKey, int]
 

@@ -16,7 +16,7 @@ from gantrymq.spark.plan.key_index import Span, key_spans
 from gantrymq.spark.plan.log_order import QueueRange, cut_places
 from gantrymq.spark.plan.queue_view import QueueView
 from gantrymq.spark.plan.store_view import StoreView
-from gantrymq.spark.runs import ENDLESS, AuditPlan, Bounds, LogRun, QueueBounds, usable_cores
+from gantrymq.spark.runs import ENDLESS, AuditPlan, Bounds, LogPiece, LogRun, QueueBounds, usable_cores
 from gantrymq.spark.selection import RowFilter, Selection
 
 # A task costs Spark about 75 ms, in which a core reads about 100 MB.
@@ -45,68 +45,90 @@ def plan_runs(
     ``whole`` says that these are all messages of the queues that ``selection`` takes. With ``use_index`` the index
     locates messages with wanted keys. Raises DataLossError if a file of the log is missing or too short.
     """
-    begins = {
-        key: _message(view, one.queue, one.low).begin
-        if len(one) and not (whole and view.begins_late(one.queue))
-        else view.begin
-        for key, one in wanted.items()
-    }
-    bounds = _unread(view, selection, wanted) | {
-        key: _bounds(one, begins[key], whole=whole) for key, one in wanted.items()
-    }
-    stretches = [Span(view.begin, view.end)]
-    if not whole or selection != Selection():
-        stretches = [_stretch(view, one, begins[key], whole=whole) for key, one in wanted.items()]
-    span = _span(view, [one for one in stretches if one.begin < one.end], rows)
+    begins = {key: _begin(view, range_, whole=whole) for key, range_ in wanted.items()}
+    span = _span(view, _stretches(view, wanted, begins, selection, whole=whole), rows)
     if span.begin >= span.end:
         return []
-    spans = [span]
-    if use_index and rows is not None and rows.keys:
-        topics = {one.queue.topic for one in wanted.values() if whole or len(one)}
-        spans = key_spans(view, topics, min(rows.keys, key=len), span)
-    cuts = (
-        _row_cuts(view, wanted.values(), span, min_partitions, max_records)
-        if max_records
-        else _byte_cuts(view, spans, min_partitions)
-    )
-    parts = (_within(spans, start, stop) for start, stop in pairwise([span.begin, *cuts, span.end]))
-    losses: list[str] = []
-    pieces = [tuple(piece for one in part for piece in view.pieces(*one, losses)) for part in parts]
-    report(losses, fail=fail_on_data_loss)
-    log_end = view.log_end()
+    spans = _key_spans(view, wanted, rows, span, whole=whole) if use_index else [span]
+    if max_records:
+        cuts = _row_cuts(view, wanted.values(), span, min_partitions, max_records)
+    else:
+        cuts = _byte_cuts(view, spans, min_partitions)
+    pieces = _pieces(view, spans, [span.begin, *cuts, span.end], fail_on_data_loss=fail_on_data_loss)
+    bounds = _unread(view, selection, wanted)
+    bounds |= {key: _bounds(range_, begins[key], whole=whole) for key, range_ in wanted.items()}
+    log_end, is_audited = view.log_end(), spans == [span]
     return [
-        LogRun(
-            part,
-            view.broker,
-            selection,
-            bounds,
-            rows,
-            log_end,
-            _audit(view, number, len(cuts)) if spans == [span] else None,
-        )
+        LogRun(part, view.broker, selection, bounds, rows, log_end, _audit(view, number, len(cuts), is_audited))
         for number, part in enumerate(pieces)
         if part
     ]
 
 
-def _audit(view: StoreView, number: int, last: int) -> AuditPlan:
+def _begin(view: StoreView, range_: QueueRange, *, whole: bool) -> int:
+    """The physical offset before which no wanted message of a queue lies."""
+    has_begin = len(range_) > 0 and not (whole and view.begins_late(range_.queue))
+    return _message(view, range_.queue, range_.low).begin if has_begin else view.begin
+
+
+def _stretches(
+    view: StoreView,
+    wanted: Mapping[tuple[str, int], QueueRange],
+    begins: Mapping[tuple[str, int], int],
+    selection: Selection,
+    *,
+    whole: bool,
+) -> list[Span]:
+    """The stretches of the log that have the wanted messages: the whole log if all queues are read as a whole."""
+    if whole and selection == Selection():
+        return [Span(view.begin, view.end)] if view.begin < view.end else []
+    stretches = [_stretch(view, range_, begins[key], whole=whole) for key, range_ in wanted.items()]
+    return [stretch for stretch in stretches if stretch.begin < stretch.end]
+
+
+def _key_spans(
+    view: StoreView, wanted: Mapping[tuple[str, int], QueueRange], rows: RowFilter | None, span: Span, *, whole: bool
+) -> list[Span]:
+    """The parts of ``span`` in which the index has a wanted key; all of it if no key is wanted."""
+    if rows is None or not rows.keys:
+        return [span]
+    topics = {range_.queue.topic for range_ in wanted.values() if whole or len(range_)}
+    return key_spans(view, topics, min(rows.keys, key=len), span)
+
+
+def _pieces(
+    view: StoreView, spans: Sequence[Span], cuts: Sequence[int], *, fail_on_data_loss: bool
+) -> list[tuple[LogPiece, ...]]:
+    """The pieces of files between each two cuts. Raises DataLossError if a file is missing or too short."""
+    losses: list[str] = []
+    parts = [_within(spans, start, stop) for start, stop in pairwise(cuts)]
+    pieces = [tuple(piece for span in part for piece in view.pieces(*span, losses)) for part in parts]
+    report(losses, fail=fail_on_data_loss)
+    return pieces
+
+
+def _audit(view: StoreView, number: int, last: int, is_audited: bool) -> AuditPlan | None:
+    if not is_audited:
+        return None
     return AuditPlan(view.location, view.reader.log.file_size, is_first=number == 0, is_last=number == last)
 
 
 def _within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
     """The parts of ``spans`` in [start, stop)."""
-    return [Span(max(one.begin, start), min(one.end, stop)) for one in spans if one.begin < stop and start < one.end]
+    return [
+        Span(max(span.begin, start), min(span.end, stop)) for span in spans if span.begin < stop and start < span.end
+    ]
 
 
-def _bounds(one: QueueRange, begin: int, *, whole: bool) -> Bounds:
+def _bounds(range_: QueueRange, begin: int, *, whole: bool) -> Bounds:
     """The bounds by which executors select a queue whose first message lies at ``begin``.
 
     For a whole queue they admit all that the log has, because a damaged unit may make it seem to end early. If its
     first messages are gone, the log has nothing before them either.
     """
     if whole:
-        return Bounds(0, ENDLESS, 0 if one.low else begin)
-    return Bounds(one.low, one.high, begin, *_end(one.queue))
+        return Bounds(0, ENDLESS, 0 if range_.low else begin)
+    return Bounds(range_.low, range_.high, begin, *_end(range_.queue))
 
 
 def _end(queue: QueueView) -> tuple[int, int]:
@@ -125,20 +147,20 @@ def _unread(view: StoreView, selection: Selection, wanted: Container[tuple[str, 
     }
 
 
-def _stretch(view: StoreView, one: QueueRange, begin: int, *, whole: bool) -> Span:
+def _stretch(view: StoreView, range_: QueueRange, begin: int, *, whole: bool) -> Span:
     """The stretch from the first message of a queue, at ``begin``, to after the last one; empty without any.
 
     For a whole queue whose apparent end is a damaged unit it reaches to the log's end.
     """
-    if whole and view.may_continue(one.queue):
+    if whole and view.may_continue(range_.queue):
         return Span(begin, view.end)
-    return Span(begin, _message(view, one.queue, one.high - 1).end if len(one) else begin)
+    return Span(begin, _message(view, range_.queue, range_.high - 1).end if len(range_) else begin)
 
 
 def _span(view: StoreView, stretches: Sequence[Span], rows: RowFilter | None) -> Span:
     """The part of the log to read."""
-    begin = min((one.begin for one in stretches), default=view.end)
-    end = max((one.end for one in stretches), default=begin)
+    begin = min((stretch.begin for stretch in stretches), default=view.end)
+    end = max((stretch.end for stretch in stretches), default=begin)
     low, high = rows.bounds("phy_offset") if rows is not None else (None, None)
     if low is not None and begin < low < end:
         begin = view.record_at_or_after(low)
@@ -148,17 +170,17 @@ def _span(view: StoreView, stretches: Sequence[Span], rows: RowFilter | None) ->
 
 
 def _message(view: StoreView, queue: QueueView, queue_offset: int) -> Span:
-    """The span of the message at ``queue_offset``; for an empty slot, of the nearest message before it.
+    """The span of the message at ``queue_offset``; for a filler, of the nearest message before it.
 
     The whole log if the unit does not point at its message: a damaged unit must not hide other messages.
     """
-    place = queue.phy_offset(queue_offset)
-    if view.tail_begin <= place < view.end and place == view.record_at_or_after(place):
-        return Span(place, view.record_at_or_after(place + 1))
-    message = view.message_at(place)
+    phy_offset = queue.phy_offset(queue_offset)
+    if view.tail_begin <= phy_offset < view.end and phy_offset == view.record_at_or_after(phy_offset):
+        return Span(phy_offset, view.record_at_or_after(phy_offset + 1))
+    message = view.message_at(phy_offset)
     if message is None or not _is_in(message, queue, queue_offset):
         return Span(view.begin, view.end)
-    return Span(place, place + message.size_bytes)
+    return Span(phy_offset, phy_offset + message.size_bytes)
 
 
 def _is_in(message: StoredMessage, queue: QueueView, queue_offset: int) -> bool:
@@ -167,12 +189,12 @@ def _is_in(message: StoredMessage, queue: QueueView, queue_offset: int) -> bool:
     if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
         names, offsets = (message.properties.get(name, "").split(",") for name in _FURTHER_QUEUES)
         return (queue.topic, str(queue_offset)) in zip(names, offsets, strict=False)
-    return at == queue_offset or (queue.is_empty(queue_offset) and queue.is_empty(at + 1))
+    return at == queue_offset or (queue.is_filler(queue_offset) and queue.is_filler(at + 1))
 
 
 def _byte_cuts(view: StoreView, spans: Sequence[Span], min_partitions: int) -> list[int]:
     """Cuts between which there are about equally many bytes of ``spans``."""
-    total = sum(one.end - one.begin for one in spans)
+    total = sum(span.end - span.begin for span in spans)
     cores = usable_cores()
     count = max(min_partitions, -(-total // LARGEST_RUN_BYTES), min(cores, -(-total // SMALLEST_RUN_BYTES)), 1)
     cuts: list[int] = []
@@ -191,12 +213,12 @@ def _row_cuts(
     view: StoreView, ranges: Iterable[QueueRange], whole: Span, min_partitions: int, max_records: int
 ) -> list[int]:
     """Cuts between which there are at most ``max_records`` messages, or one more if a damaged unit misplaces it."""
-    left = [one for one in ranges if len(one)]
+    left = [range_ for range_ in ranges if len(range_)]
     at_most = min(max_records, -(-sum(map(len, left)) // max(min_partitions, 1)) or 1)
     cuts: list[int] = []
-    for place in cut_places(left, whole.begin, whole.end, at_most, is_remote=view.location.uri is not None):
-        is_known = place < view.tail_begin and view.message_at(place) is not None
-        cut = place if is_known else view.record_at_or_after(place)
+    for phy_offset in cut_places(left, whole.begin, whole.end, at_most, is_remote=view.location.uri is not None):
+        is_known = phy_offset < view.tail_begin and view.message_at(phy_offset) is not None
+        cut = phy_offset if is_known else view.record_at_or_after(phy_offset)
         if cut >= whole.end:
             break
         if cut > (cuts[-1] if cuts else whole.begin):

@@ -32,29 +32,31 @@ from gantrymq.config.settings import PATH_SEPARATOR, MessageStoreConfig
 from gantrymq.errors import DiskError, MissingLogBeginError, StoreError, WrongFileSizeError
 from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
+from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels import codes
 from gantrymq.model.message import StoredMessage
-from gantrymq.spark.locations import Location, NamedStore, content_of, entries_of, log_files
 from gantrymq.spark.log_file import (
     MARK_BYTES,
     BadSectorError,
     LogEnd,
-    LogFile,
     LogMark,
     NotThereError,
+    OpenLogFile,
     message_at,
     require_retention,
 )
 from gantrymq.spark.plan.log_tail import LogChangedError, LogTail
 from gantrymq.spark.plan.queue_view import QueueView
-from gantrymq.spark.plan.remote_store import OffsetFile, RemoteQueue, RemoteStore, files_in
+from gantrymq.spark.plan.remote_store import RemoteQueue, RemoteStore
+from gantrymq.spark.plan.remote_units import PLANNED_BLOCK_UNITS, RemoteFile, RemoteUnits, files_in
 from gantrymq.spark.runs import LogPiece
 from gantrymq.store.log.log_scanner import LogScanner
 from gantrymq.store.log.record_batch import RecordScan
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.queue_listing import queue_id_of
+from gantrymq.store.queue.unit_source import MappedUnits
 from gantrymq.store.reader import StoreReader
+from gantrymq.tools.locations import Location, NamedStore, content_of, entries_of, log_files
 
 
 def require_log(location: Location) -> None:
@@ -83,10 +85,10 @@ def _queues_with_units(location: Location) -> Iterator[Location]:
                 yield directory
 
 
-def _has_unit(file: OffsetFile) -> bool:
+def _has_unit(file: RemoteFile) -> bool:
     if file.size_bytes < UNIT_SIZE:
         return False
-    with LogFile(file.location) as opened:
+    with OpenLogFile(file.location) as opened:
         return any(opened.read_readable(0, UNIT_SIZE))
 
 
@@ -103,8 +105,8 @@ def record_at_or_after(reader: StoreReader, guides: Iterable[ConsumeQueue], offs
         unit = queue.entry(queue.find_first(offset) - 1)
         if unit is not None and known < unit.phy_offset < offset and is_record(reader, unit.phy_offset):
             known = unit.phy_offset
-    found = _scan_to(reader, known, offset)
-    return reader.log.roll_next_file(offset) if found is None else found
+    record_offset = _scan_to(reader, known, offset)
+    return reader.log.roll_next_file(offset) if record_offset is None else record_offset
 
 
 def is_record(reader: StoreReader | RemoteStore, offset: int) -> bool:
@@ -195,12 +197,12 @@ class StoreView:
             self._open()
             self.replaced = {
                 key: offset + 1
-                for key, (offset, *place) in last.items()
-                if key == error.queue or self._is_moved(key, offset, *place)
+                for key, (offset, *end_of_last) in last.items()
+                if key == error.queue or self._is_moved(key, offset, *end_of_last)
             }
 
-    def _is_moved(self, key: tuple[str, int], queue_offset: int, place: int, end: int) -> bool:
-        """Whether a queue's message, which was at ``place`` or ended at ``end``, is another one now; -1 is unknown.
+    def _is_moved(self, key: tuple[str, int], queue_offset: int, phy_offset: int, end: int) -> bool:
+        """Whether a queue's message, which was at ``phy_offset`` or ended at ``end``, is another one now; -1: unknown.
 
         A message that is gone does not count.
         """
@@ -210,7 +212,7 @@ class StoreView:
         message = self.message_at(queue.phy_offset(queue_offset))
         if message is None or (message.topic, message.queue_id, message.queue_offset) != (*key, queue_offset):
             return False  # a damaged unit proves nothing
-        return place not in (-1, message.phy_offset) or end not in (-1, message.phy_offset + message.size_bytes)
+        return phy_offset not in (-1, message.phy_offset) or end not in (-1, message.phy_offset + message.size_bytes)
 
     def _open(self) -> None:
         for tries_left in reversed(range(_OPEN_TRIES)):
@@ -232,7 +234,7 @@ class StoreView:
         self.reader = open_reader(self.location, skips_lost=self._skips_lost)
         self._require_begin()
         stored: list[Any] = list(self.reader.consume_queues)
-        self.queues = {(queue.topic, queue.queue_id): QueueView(queue.topic, queue.queue_id, queue) for queue in stored}
+        self.queues = {(queue.topic, queue.queue_id): _view(queue) for queue in stored}
         self._guides = sorted(stored, key=lambda queue: queue.min_offset - queue.max_offset)[:_GUIDES]
         self._tail = LogTail(self._log, self.reader.log.file_size, max(self.reader.max_phy_offset, 0))
 
@@ -264,9 +266,9 @@ class StoreView:
         """The first queue offset stored at ``timestamp_ms`` or later; the max offset if there is none."""
         queue = self.queues[topic, queue_id]
         if queue.stored is not None:
-            found = self.reader.offset_at(topic, queue_id, timestamp_ms)
-            if found < queue.tail.start:
-                return found
+            offset = self.reader.offset_at(topic, queue_id, timestamp_ms)
+            if offset < queue.tail.start:
+                return offset
         # The reader does not have the records that came since it was opened.
         return queue.tail.start + bisect_left(queue.tail, timestamp_ms, key=partial(self._stored_ms, queue))
 
@@ -292,12 +294,12 @@ class StoreView:
             return self.reader.record_at_or_after(phy_offset)
         return record_at_or_after(self.reader, self._guides, phy_offset)
 
-    def tail_sizes(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The distance in bytes from each of ``places`` (in the tail) to the next record."""
-        if not len(places):
+    def tail_sizes(self, phy_offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The distance in bytes from each of ``phy_offsets`` (in the tail) to the next record."""
+        if not len(phy_offsets):
             return np.empty(0, np.int64)
         begins = np.concatenate([*self._tail.phy_offsets, [self.end]])
-        return begins[np.searchsorted(begins, places, side="right")] - places
+        return begins[np.searchsorted(begins, phy_offsets, side="right")] - phy_offsets
 
     def lost_ends(self) -> dict[tuple[str, int], range]:
         """The queue offsets whose units point past the end of the log, whose last files are missing or cut.
@@ -307,17 +309,17 @@ class StoreView:
         reader = self.reader
         if isinstance(reader, StoreReader) and not reader.recovery.queue_units_cut:
             return {}
-        found = {}
+        lost_ends = {}
         for key, queue in self.queues.items():
             raw = queue.stored
-            if not isinstance(raw, RemoteQueue):
-                raw = RemoteQueue(*key, self._queue_directory(queue), 0)
-            lost = range(raw.find_first(self.end), raw.max_offset)
+            if not isinstance(raw, RemoteUnits):
+                raw = RemoteUnits(self._queue_directory(queue), PLANNED_BLOCK_UNITS)
+            lost = range(raw.first_at(self.end), raw.end)
             if lost and self._has_reached(raw, lost.start):
-                found[key] = lost
-        return found
+                lost_ends[key] = lost
+        return lost_ends
 
-    def _has_reached(self, queue: RemoteQueue, queue_offset: int) -> bool:
+    def _has_reached(self, queue: RemoteUnits, queue_offset: int) -> bool:
         """Whether the log once reached the place of a unit that points past its end; otherwise the unit is damaged.
 
         The checkpoint shows it. A checkpoint of 4.x does not; then a place in one of the next files counts.
@@ -326,8 +328,7 @@ class StoreView:
         reached = max(checkpoint.confirm_phy_offset, checkpoint.logics_physical_offset)
         if reached > 0:
             return reached > self.end
-        unit = queue.entry(queue_offset)
-        return unit is not None and unit.phy_offset < self.end + _NEXT_FILES * self.reader.log.file_size
+        return queue.unit(queue_offset).phy_offset < self.end + _NEXT_FILES * self.reader.log.file_size
 
     def begins_late(self, queue: QueueView) -> bool:
         """Whether a queue's first file may be missing, because retention does not explain where the queue begins.
@@ -338,8 +339,7 @@ class StoreView:
         files = files_in(self._queue_directory(queue))
         if not files or not files[0].begin or queue.stored is None:
             return False
-        first = queue.stored.entry(files[0].begin // UNIT_SIZE)
-        return first is not None and first.size_bytes != BLANK_UNIT_SIZE and first.phy_offset >= self.begin
+        return queue.stored.phy_offset_of(files[0].begin // UNIT_SIZE) >= self.begin
 
     def doubt_of(self, queue: QueueView) -> str | None:
         """The reason to suspect that the first or last file of a queue is missing, or None."""
@@ -371,7 +371,7 @@ class StoreView:
             return bool(files)
         last = files[-1]
         behind = bytearray(max(min(last.begin + last.size_bytes - end, _CLOSE_BEHIND_BYTES), 0))
-        with LogFile(last.location) as file:
+        with OpenLogFile(last.location) as file:
             file.read_into(memoryview(behind), end - last.begin)
         return behind != bytes(len(behind))
 
@@ -382,21 +382,21 @@ class StoreView:
         did not delete.
         """
         size = self.reader.log.file_size
-        found = []
+        pieces = []
         for base in range(start - start % size, stop, size):
             piece = LogPiece(self._log / offset_name(base), base, max(start, base), min(stop, base + size))
             if piece.start < piece.stop:
-                found += self._marked(piece, losses)
-        return tuple(found)
+                pieces += self._marked(piece, losses)
+        return tuple(pieces)
 
     def _marked(self, piece: LogPiece, losses: list[str]) -> list[LogPiece]:
         """The piece with its marks, shortened to the length of its file."""
         try:
-            with LogFile(piece.location) as file:
+            with OpenLogFile(piece.location) as file:
                 stop = min(piece.stop, piece.base + file.size_bytes())
                 if stop < piece.stop:
-                    gone = _unread(max(stop, piece.start), piece)
-                    losses.append(f"{piece.location} ends at {stop - piece.base}: {gone}")
+                    loss = _unread(max(stop, piece.start), piece)
+                    losses.append(f"{piece.location} ends at {stop - piece.base}: {loss}")
                 if stop <= piece.start:
                     return []
                 try:
@@ -409,7 +409,7 @@ class StoreView:
             losses.append(f"{piece.location} is missing: {_unread(piece.start, piece)}")
             return []
 
-    def _marks(self, file: LogFile, piece: LogPiece, stop: int) -> tuple[LogMark, ...]:
+    def _marks(self, file: OpenLogFile, piece: LogPiece, stop: int) -> tuple[LogMark, ...]:
         """The marks of both ends of a piece.
 
         On a remote file system, where each mark costs a request, it is one mark of the beginning of the file.
@@ -432,7 +432,7 @@ class StoreView:
         base = max(self.end - 1, 0) // size * size
         at = max(self.end - base - MARK_BYTES, 0)
         try:
-            with LogFile(self._log / offset_name(base)) as file:
+            with OpenLogFile(self._log / offset_name(base)) as file:
                 return LogEnd(base, LogMark.read(file, at, self.end - base - at))
         except StoreError:
             return None
@@ -450,6 +450,11 @@ class StoreView:
     ) -> None:
         """Close the files."""
         self.close()
+
+
+def _view(queue: ConsumeQueue | RemoteQueue) -> QueueView:
+    source = queue if isinstance(queue, RemoteQueue) else MappedUnits(queue)
+    return QueueView(queue.topic, queue.queue_id, source, queue.min_offset)
 
 
 def _unread(start: int, piece: LogPiece) -> str:

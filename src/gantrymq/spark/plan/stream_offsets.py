@@ -7,6 +7,11 @@ Beside the topics there is ``"#log":{"broker":{"4096":123}}``, which is not a va
 offsets and fingerprints of one or two records of each store, by which a stream recognizes its log. It may be missing in
 a checkpoint of an older release.
 
+Spark asks for the first offset of a query more than once, and again at a restart inside the first batch, when no
+checkpoint has it. The first answer is valid for the life of the query, so the end of the first batch has it as
+``"#start"``, with its own ``"#log"``. An answer to initialOffset has ``"#start": null``, which no checkpoint has: it is
+a start that the end of its batch may correct.
+
 Spark's API for Python sources has no metrics. The figures that Kafka's connector reports are therefore computed from
 the two offsets that Spark does report: the end of the last batch, and the end of the queues at that time.
 """
@@ -16,55 +21,80 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from gantrymq.errors import ConfigError
-from gantrymq.spark.option_texts import LOG
+from gantrymq.spark.option_texts import LOG, START
 from gantrymq.spark.plan.origin import Marks, Offsets
-from gantrymq.spark.selection import QueueKey
+from gantrymq.tools.queue_key import QueueKey
 
 Json = dict[str, dict[str, dict[str, int]]]
 
 
 def to_json(offsets: Offsets, marks: Marks | None = None) -> Json:
     """Offsets and marks as an object for JSON."""
-    found: Json = {}
+    document: Json = {}
     for key in sorted(offsets, key=lambda key: (key.topic, key.broker, key.queue_id)):
-        found.setdefault(key.topic, {}).setdefault(key.broker, {})[str(key.queue_id)] = offsets[key]
+        document.setdefault(key.topic, {}).setdefault(key.broker, {})[str(key.queue_id)] = offsets[key]
     if marks:
-        found[LOG] = {
-            broker: {str(at): one for at, one in sorted(records.items())} for broker, records in sorted(marks.items())
+        document[LOG] = {
+            broker: {str(at): mark for at, mark in sorted(records.items())} for broker, records in sorted(marks.items())
         }
-    return found
+    return document
 
 
-def from_json(found: Any) -> Offsets:
+def from_json(document: Any) -> Offsets:
     """The offsets in a JSON object. Raises ConfigError if a checkpoint holds something else."""
-    with _checkpoint(found):
+    with _checkpoint(document):
         return {
             QueueKey(broker, topic, int(queue_id)): int(offset)
-            for topic, brokers in found.items()
-            if topic != LOG
+            for topic, brokers in document.items()
+            if topic not in (LOG, START)
             for broker, queues in brokers.items()
             for queue_id, offset in queues.items()
         }
 
 
-def marks_of(found: Any) -> Marks:
+def marks_of(document: Any) -> Marks:
     """The fingerprints in a JSON object; empty in a checkpoint of an older release. Raises ConfigError."""
-    with _checkpoint(found):
+    with _checkpoint(document):
         return {
-            broker: {int(at): int(one) for at, one in records.items()} for broker, records in found.get(LOG, {}).items()
+            broker: {int(at): int(mark) for at, mark in records.items()}
+            for broker, records in document.get(LOG, {}).items()
         }
 
 
+def first(document: Json) -> dict[str, Any]:
+    """Mark offsets as an answer to initialOffset."""
+    return {**document, START: None}
+
+
+def is_first(document: Mapping[str, Any]) -> bool:
+    """Whether these offsets are an answer to initialOffset, not from a checkpoint."""
+    return document.get(START, False) is None
+
+
+def end_of_first(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+    """The end of a first batch, with the batch's start; without it if nothing lies between them."""
+    bare = {key: value for key, value in end.items() if key != START}
+    if from_json(start) == from_json(end):
+        return bare
+    return {**bare, START: {key: value for key, value in start.items() if key != START}}
+
+
+def start_of_batch(start: dict[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+    """The start of a batch: the first answer if ``end`` has it and ``start`` is a later one."""
+    first = end.get(START) if is_first(start) else None
+    return start if first is None else cast("dict[str, Any]", first)
+
+
 @contextmanager
-def _checkpoint(found: Any) -> Iterator[None]:
+def _checkpoint(document: Any) -> Iterator[None]:
     try:
         yield
     except (AttributeError, TypeError, ValueError) as error:
         allowed = 'offsets as {"topic":{"broker":{"0":23}}}: the checkpoint is of another source, or damaged'
-        raise ConfigError("checkpointLocation", f"{found!r:.200}", allowed) from error
+        raise ConfigError("checkpointLocation", f"{document!r:.200}", allowed) from error
 
 
 def offsets_behind(source: Mapping[str, Any]) -> dict[str, float]:
@@ -87,5 +117,5 @@ def offsets_behind(source: Mapping[str, Any]) -> dict[str, float]:
 
 def _offsets(value: Any) -> Offsets:
     """Parse offsets, which Spark returns as texts or as objects."""
-    found = json.loads(value) if isinstance(value, str) else value
-    return from_json(found) if isinstance(found, dict) else {}
+    document = json.loads(value) if isinstance(value, str) else value
+    return from_json(document) if isinstance(document, dict) else {}

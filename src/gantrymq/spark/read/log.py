@@ -18,14 +18,15 @@ from gantrymq.errors import CorruptRecordError, StoreError
 from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, SECTOR
 from gantrymq.kernels import codes
 from gantrymq.spark.data_loss import DataLossError, report
-from gantrymq.spark.log_file import LogEnd, LogFile, NotThereError, RangeSource, require_retention
+from gantrymq.spark.log_file import LogEnd, NotThereError, OpenLogFile, RangeSource, require_retention
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.read.queue_audit import QueueAudit
 from gantrymq.spark.runs import ENDLESS, LogPiece, LogRun
-from gantrymq.spark.selection import QueueKey, RowFilter
+from gantrymq.spark.selection import RowFilter
 from gantrymq.store.log.record_batch import RecordBatch, RecordScan
 from gantrymq.store.log.record_chain import RecordChain, next_record
 from gantrymq.tools.arrow import LogBatch, byte_buffer
+from gantrymq.tools.queue_key import QueueKey
 
 # The size that Spark's JVM takes best. It also stays in the CPU caches while the columns are filled one by one.
 BATCH_RECORDS = 16_384
@@ -84,12 +85,12 @@ def _warn_of_queues(queues: QueueFilter, run: LogRun) -> None:
 
 def _with_queues(error: StoreError, run: LogRun) -> StoreError:
     """The error with the queues that were being read, because users know these and not physical offsets."""
-    parts = sorted((key, one) for key, one in (run.bounds or {}).items() if one.low < one.high != ENDLESS)
+    parts = sorted((key, bounds) for key, bounds in (run.bounds or {}).items() if bounds.low < bounds.high != ENDLESS)
     if not parts:
         return error
     shown = [
-        f"topic {topic}, queue {queue_id}, offsets {one.low} to {one.high - 1}"
-        for (topic, queue_id), one in parts[:_QUEUES_SHOWN]
+        f"topic {topic}, queue {queue_id}, offsets {bounds.low} to {bounds.high - 1}"
+        for (topic, queue_id), bounds in parts[:_QUEUES_SHOWN]
     ]
     more = len(parts) - len(shown)
     reading = f"while reading broker {run.broker}: {'; '.join(shown)}{f'; and {more} more queues' if more else ''}"
@@ -140,17 +141,17 @@ class _PieceReader:
                     mark.require(file)
                 yield from self._batches(file)
 
-    def _opened(self) -> LogFile | None:
+    def _opened(self) -> OpenLogFile | None:
         """The file; None if retention deleted it, which is a data loss. Any other missing file is an error."""
         piece = self._piece
         try:
-            return LogFile(piece.location)
+            return OpenLogFile(piece.location)
         except NotThereError as error:
             require_retention(error, piece.location, piece.base, self._log_end)
             self._lose(error)
             return None
 
-    def _batches(self, file: LogFile) -> Iterator[LogBatch]:
+    def _batches(self, file: OpenLogFile) -> Iterator[LogBatch]:
         piece = self._piece
         source = RangeSource(file, piece.base, piece.stop - piece.base, CHUNK_BYTES, self._room.view)
         chain = RecordChain(source, self._room.scan, piece.start - piece.base, source.size, cuts_holes=False)
@@ -194,13 +195,13 @@ class _PieceReader:
         """The position of the next record. Raises ``error``, or logs it with the skipped range."""
         if self._fail:
             raise error
-        found = next_record(source, position + 1).position
-        found = source.size if found is None else found
+        next_position = next_record(source, position + 1).position
+        next_position = source.size if next_position is None else next_position
         _LOGGER.warning(
             "failOnDataLoss=false, continuing after: %s; the physical offsets %d to %d are skipped",
-            *(error, source.base + position, source.base + found - 1),
+            *(error, source.base + position, source.base + next_position - 1),
         )
-        return found
+        return next_position
 
     def _lose(self, error: StoreError) -> None:
         if self._fail:

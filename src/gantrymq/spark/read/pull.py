@@ -1,38 +1,25 @@
-"""Reads a partition of a live cluster on an executor: pulled records, with many pulls in one batch.
-
-A broker answers with the records of its log, byte for byte, so the kernels for a store's files read them too. Offsets
-of a queue have no gaps, so a missing one was deleted before it could be read. If the broker filters by tags, gaps prove
-nothing. Messages are deleted from the front, so the reader then checks at the end whether the first one still exists.
-"""
+"""Reads a partition of a live cluster on an executor, slice by slice (:mod:`gantrymq.tables.sources.pulled`)."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 
-import numpy as np
-
 from gantrymq.client.pull.pull_client import PullClient
-from gantrymq.client.pull.segments import PulledRecords
-from gantrymq.client.requests.calls import SUBSCRIBE_ALL, PullStatus
-from gantrymq.client.requests.records import decode_records
+from gantrymq.client.requests.calls import SUBSCRIBE_ALL
 from gantrymq.errors import CorruptRecordError, GantrymqError, MQBrokerError, NoRouteError, RemotingError, StoreError
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import scan
-from gantrymq.kernels.arrays import Int64s, new_columns, read_only
+from gantrymq.kernels.arrays import new_columns
 from gantrymq.model.message import SCHEDULE_TOPIC
-from gantrymq.remoting.codes import ResponseCode
 from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.data_loss import report
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.runs import PullRun, QueueSlice
-from gantrymq.spark.selection import QueueKey, RowFilter
-from gantrymq.tools.arrow import LogBatch, texts_array
+from gantrymq.spark.selection import RowFilter
+from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice
+from gantrymq.tools.arrow import LogBatch
+from gantrymq.tools.queue_key import QueueKey
 
-BATCH_RECORDS = 16_384
-CHUNK_BYTES = 4 << 20
-_NO_SUCH_QUEUE = r"queueId\[\d+\] is illegal"  # PullMessageProcessor
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -43,15 +30,20 @@ def read_pulls(run: PullRun, options: ReadOptions) -> Iterator[LogBatch]:
     being read.
     """
     rows, columns = run.rows or RowFilter(), new_columns(BATCH_RECORDS)
+    check = codes.CHECK_MARK if options.verify_crc else codes.CHECK_OFF
     with PullClient(client_config(options), attempts=ATTEMPTS) as client:
         for wanted in run.slices:
-            reading = _SliceReader(client, wanted, rows, columns, options)
+            name = _shown(wanted)
+            reading = PulledSlice(
+                client, wanted.queue, (wanted.low, wanted.high), columns, _Losses(name, fail=options.fail_on_data_loss),
+                shown=wanted.shown, name=name, expression=_expression(wanted, rows), check=check,
+            )  # fmt: skip
             try:
                 for batch in map(rows.apply, reading.batches()):
                     if batch.count:
                         yield batch
             except (RemotingError, NoRouteError, MQBrokerError) as error:
-                error.args = (f"{error}, while reading {_shown(wanted)}, offsets {wanted.low} to {wanted.high - 1}",)
+                error.args = (f"{error}, while reading {name}, offsets {wanted.low} to {wanted.high - 1}",)
                 raise
 
 
@@ -59,103 +51,29 @@ def _shown(wanted: QueueSlice) -> str:
     return str(QueueKey(wanted.queue.broker_name, wanted.shown, wanted.queue.queue_id))
 
 
-class _SliceReader:
-    """Reads one slice, once. ``columns`` are reused for each batch."""
+class _Losses:
+    """Raises, or logs what a slice lacks, as failOnDataLoss says."""
 
-    def __init__(
-        self, client: PullClient, wanted: QueueSlice, rows: RowFilter, columns: Int64s, options: ReadOptions
-    ) -> None:
-        self._client, self._wanted, self._columns = client, wanted, columns
-        self._expression = _expression(wanted, rows)
-        self._fail = options.fail_on_data_loss
-        self._check = codes.CHECK_MARK if options.verify_crc else codes.CHECK_OFF
-        self._topics = texts_array([wanted.shown])
-        self._next = wanted.low
-        self._is_gone = False
+    def __init__(self, name: str, *, fail: bool) -> None:
+        self._name, self._fail = name, fail
 
-    def batches(self) -> Iterator[LogBatch]:
-        """Yield every message; a batch is valid until the next one."""
-        wanted, records, size = self._wanted, [], 0
-        for pulled in self._pulled():
-            records.append(pulled.records)
-            size += len(pulled.records)
-            if size >= CHUNK_BYTES:
-                yield from self._scanned(b"".join(records))
-                records, size = [], 0
-        yield from self._scanned(b"".join(records))
-        if self._is_gone or self._expression == SUBSCRIBE_ALL:
-            self._came_to(wanted.high)
-        else:
-            self._look_back()
+    def lost(self, low: int, high: int) -> None:
+        """Raise DataLossError, or log."""
+        report([f"{self._name}: the messages at offsets {low} to {high - 1} are missing"], fail=self._fail)
 
-    def _pulled(self) -> Iterator[PulledRecords]:
-        """Yield the broker's records; stops if the broker answers that the queue does not exist."""
-        wanted = self._wanted
-        try:
-            yield from self._client.read(wanted.queue, wanted.low, wanted.high, expression=self._expression)
-        except MQBrokerError as error:
-            if not _says_gone(error):
-                raise
-            self._is_gone = True
+    def unreadable(self, after_phy_offset: int) -> None:
+        """Raise StoreError, or log."""
+        reason = f"the broker sent bytes that are not a record, after the message at physical offset {after_phy_offset}"
+        self._lose(StoreError(self._name, reason))
 
-    def _scanned(self, data: bytes) -> Iterator[LogBatch]:
-        chunk, position = read_only(data), 0
-        while position < len(chunk):
-            count, code, stop = scan(chunk, position, len(chunk), len(chunk), self._check, self._columns)
-            if count:
-                yield self._batch(chunk, count)
-            if code not in (codes.STOP_RANGE, codes.STOP_FULL):
-                at = int(self._columns[codes.PHY_OFFSET, count - 1]) if count else -1
-                reason = f"the broker sent bytes that are not a record, after the message at physical offset {at}"
-                return self._lose(StoreError(_shown(self._wanted), reason))
-            position = stop
-
-    def _batch(self, chunk: np.ndarray, count: int) -> LogBatch:
-        path, queues = _shown(self._wanted), np.zeros(count, np.int64)
-        batch = LogBatch(path, 0, chunk, self._columns, count, queues, self._topics)
-        self._look_for_gaps(batch.row(codes.QUEUE_OFFSET))
-        if self._check != codes.CHECK_OFF and not (right := batch.row(codes.CRC_OK) != 0).all():
-            for offset in batch.row(codes.QUEUE_OFFSET)[~right].tolist():
-                self._lose(CorruptRecordError(path, offset, "its CRC is wrong"))
-            batch = batch.take(right)
-        return batch
-
-    def _look_for_gaps(self, offsets: Int64s) -> None:
-        last = int(offsets[-1])
-        if self._expression == SUBSCRIBE_ALL and last + 1 - self._next != len(offsets):
-            edges = np.concatenate(([self._next - 1], offsets))
-            for at in np.flatnonzero(np.diff(edges) > 1).tolist():
-                self._lost(int(edges[at]) + 1, int(edges[at + 1]))
-        self._next = last + 1
-
-    def _came_to(self, offset: int) -> None:
-        if self._next < offset:
-            self._lost(self._next, offset)
-
-    def _look_back(self) -> None:
-        first = self._client.pull(self._wanted.queue, self._wanted.low, 1)
-        there = next(decode_records(first.records, decompressed=False)).queue_offset if first.records else -1
-        if first.status is not PullStatus.FOUND or there != self._wanted.low:
-            self._lost(self._wanted.low, max(there, first.min_offset, self._wanted.low + 1))
-        elif first.max_offset < self._wanted.high:
-            self._lost(first.max_offset, self._wanted.high)
-
-    def _lost(self, low: int, high: int) -> None:
-        high = min(high, self._wanted.high)
-        report([f"{_shown(self._wanted)}: the messages at offsets {low} to {high - 1} are missing"], fail=self._fail)
+    def wrong_crc(self, queue_offset: int) -> None:
+        """Raise CorruptRecordError, or log."""
+        self._lose(CorruptRecordError(self._name, queue_offset, "its CRC is wrong"))
 
     def _lose(self, error: GantrymqError) -> None:
         if self._fail:
             raise error
         _LOGGER.warning("failOnDataLoss=false, continuing after: %s", error)
-
-
-def _says_gone(error: MQBrokerError) -> bool:
-    """Whether a broker's error means that the topic or queue does not exist.
-
-    RocketMQ 4.x and 5.x have different codes for it.
-    """
-    return error.response_code == ResponseCode.TOPIC_NOT_EXIST or re.match(_NO_SUCH_QUEUE, error.remark) is not None
 
 
 def _expression(wanted: QueueSlice, rows: RowFilter) -> str:

@@ -4,6 +4,11 @@ Offsets are kept for each queue. A trigger reads only what was appended since th
 the queues. A batch is determined by its two offsets alone, so that it is the same when Spark repeats it. A queue that
 is not in the first offset is read from 0.
 
+The order of Spark's first calls depends on its release. 4.0 and 4.1 ask for the end of the first batch before its
+start, and give no start. 4.2 and 4.3 ask for the start twice. All ask again at a restart inside the first batch. To
+answer with the ends of the queues each time would give a start after the end, or skip the messages in between. So the
+first answer is kept here, and in the end of the first batch for a restart.
+
 Spark's Python API has only single limits, so maximum, minimum and delay are combined here.
 """
 
@@ -12,14 +17,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from gantrymq.errors import ConfigError
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan.origin import QueueExtent
-from gantrymq.spark.plan.stream_offsets import Json, from_json, marks_of, to_json
+from gantrymq.spark.plan.stream_offsets import (
+    Json,
+    end_of_first,
+    first,
+    from_json,
+    is_first,
+    marks_of,
+    start_of_batch,
+    to_json,
+)
 from gantrymq.spark.pyspark_api import (
     ReadAllAvailable,
     ReadLimit,
@@ -51,18 +67,26 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._last_batch_s = float("-inf")
         self._reached: Offsets = {}
+        self._first: Json | None = None
+        self._last_end: dict[str, Any] | None = None
 
     # On the driver
 
-    def initialOffset(self) -> Json:
-        """The offsets at which a new query begins. Raises ConfigError, DataLossError."""
+    def initialOffset(self) -> dict[str, Any]:
+        """The offsets at which a new query begins, the same at each call. Raises ConfigError, DataLossError."""
         self._require_limits()
+        return first(self._first_answer())
+
+    def _first_answer(self) -> Json:
+        """The start of the query, by what an earlier call saw of the queues, or by what is there now."""
         from gantrymq.spark.plan.boundaries import starting
 
-        extents = self._refresh()
-        began = starting(self._options, self._origin, extents, streaming=True)
-        self._reached = began
-        return to_json(began, self._origin.marks(began, {}))
+        if self._first is None:
+            extents = self._extents or self._refresh()
+            began = starting(self._options, self._origin, extents, streaming=True)
+            self._reached = {**began, **self._reached}
+            self._first = to_json(began, self._origin.marks(began, {}))
+        return self._first
 
     def _require_limits(self) -> None:
         """Raise GantrymqError for options that this PySpark cannot apply.
@@ -92,12 +116,33 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Without ``start``, as PySpark calls it before 4.2, the ends of the queues. Raises DataLossError, StoreError.
         """
+        if start is None:
+            return self._ends_now()
+        end = self._end_after(start, limit)
+        return end_of_first(start, end) if is_first(start) else end
+
+    def _ends_now(self) -> dict[str, Any]:
+        """The ends of the queues; the same object as before if nothing was appended.
+
+        The first call of a reader may be that of a new query, or of one that resumes with ``Trigger.AvailableNow``. It
+        gives the start in either case. Only a new query uses it, and is told by initialOffset what is wrong with it.
+        """
+        from gantrymq.spark.data_loss import DataLossError
+
+        self._require_limits()
+        self._reached = {**self._reached, **_ends(self._refresh())}
+        end: dict[str, Any] = to_json(self._reached, self._origin.marks(self._reached, {}))
+        if self._last_end is None:
+            with suppress(ConfigError, DataLossError):
+                end = end_of_first(self._first_answer(), end)
+        elif end == end_of_first(self._last_end, self._last_end):
+            return self._last_end
+        self._last_end = end
+        return end
+
+    def _end_after(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:
         from gantrymq.spark.data_loss import settle_resets, within
 
-        if start is None:
-            self._require_limits()
-            self._reached = {**self._reached, **_ends(self._refresh())}
-            return to_json(self._reached, self._origin.marks(self._reached, {}))
         began, marks, before = from_json(start), marks_of(start), self._extents
         extents = self._refresh()
         resets = self._origin.resets(began, marks)
@@ -157,8 +202,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _must_wait(self, waiting: int, limit: ReadLimit | None) -> bool:
         """Whether there are too few messages for a batch (minOffsetsPerTrigger, maxTriggerDelay)."""
-        least = self._options.min_offsets_per_trigger
-        if least is None or waiting >= least or self._target is not None or isinstance(limit, ReadAllAvailable):
+        minimum = self._options.min_offsets_per_trigger
+        if minimum is None or waiting >= minimum or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         return time.monotonic() - self._last_batch_s < self._options.max_trigger_delay_ms / 1000
 
@@ -171,13 +216,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from gantrymq.spark.data_loss import within
         from gantrymq.spark.selection import tag_filter
 
+        self._last_end = end
+        start = start_of_batch(start, end)
         began, ends = from_json(start), from_json(end)
+        if is_first(start):  # asked for after the end of its batch: nothing lies beyond the end
+            began = {key: min(offset, ends[key]) for key, offset in began.items() if key in ends}
         extents = self._extents or self._refresh()
         if any(key not in extents or extents[key].max_offset < offset for key, offset in ends.items()):
             extents = self._refresh()
         # A batch ends before it begins if latestOffset has settled a reset: it has no rows of that queue.
         begins = {key: min(offset, ends[key]) for key, offset in _from_first(began, ends).items()}
-        for key in self._resets_of_a_batch(began, ends, marks_of(start)):
+        for key in self._resets_of_a_batch(began, ends, marks_of(start), marks_of(end)):
             begins[key] = ends[key]
         begins = within(begins, extents, fail=self._options.fail_on_data_loss)
         ends = self._not_beyond(extents, ends)
@@ -185,8 +234,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = tag_filter(self._options.tags, self._options.keys)
         return [InputPartition(part) for part in self._origin.partitions(begins, ends, rows or None)]
 
-    def _resets_of_a_batch(self, began: Offsets, ends: Offsets, marks: Marks) -> Offsets:
-        """The queues of a batch that were reset, whose planned messages are gone. Raises DataLossError, StoreError."""
+    def _resets_of_a_batch(self, began: Offsets, ends: Offsets, marks: Marks, end_marks: Marks) -> Offsets:
+        """The queues of a batch that were reset, whose planned messages are gone. Raises DataLossError, StoreError.
+
+        A queue of which nothing was read before the batch is recognized by the end of the batch.
+        """
         from gantrymq.spark.data_loss import ends_before, settle_resets
 
         resets = {
@@ -194,6 +246,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for key, reason in self._origin.resets({**dict.fromkeys(ends, 0), **began}, marks).items()
             if began[key] < ends.get(key, began[key])
         }
+        unread = {key: end for key, end in ends.items() if not began.get(key) and key in self._extents}
+        unread = {key: end for key, end in unread.items() if end <= self._extents[key].max_offset}
+        resets |= self._origin.resets(unread, end_marks)
         policy = self._options.reset_policy
         if not has_stream_limits():  # latestOffset has no start in this release
             policy = "fail"

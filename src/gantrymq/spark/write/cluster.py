@@ -44,6 +44,10 @@ PARCEL_ROWS = 500
 _ROW_BYTES = 300  # approximate size of a message without its body
 
 Queues = Callable[[str], Sequence[MessageQueue]]
+UNDER_WAY = 8  # parcels in flight
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+T = TypeVar("T")
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -106,13 +110,13 @@ class OutgoingMessages:
             if topic is None or body is None:
                 name = "topic" if topic is None else "body"
                 raise ConfigError(f"column {name}", None, f"never null; row {self.count + number} of the partition is")
-            found = dict(properties or {})
+            all_properties = dict(properties or {})
             if shard is not None:
-                found[PROPERTY_SHARDING_KEY] = shard
+                all_properties[PROPERTY_SHARDING_KEY] = shard
             if deliver is not None:
-                found[PROPERTY_TIMER_DELIVER_MS] = str(deliver)
+                all_properties[PROPERTY_TIMER_DELIVER_MS] = str(deliver)
             message = Message(
-                topic, body, tags=tags or "", keys=keys or (), properties=found, delay_level=max(delay or 0, 0)
+                topic, body, tags=tags or "", keys=keys or (), properties=all_properties, delay_level=max(delay or 0, 0)
             )
             yield message, self._queue(topic, queue_id, shard, self.count + number)
 
@@ -123,12 +127,12 @@ class OutgoingMessages:
         queues = self._queues(topic)
         if queue_id is None:
             return queues[abs(string_hash(shard or "")) % len(queues)]
-        found = next((queue for queue in queues if queue.queue_id == queue_id), None)
-        if found is None:
+        chosen = next((queue for queue in queues if queue.queue_id == queue_id), None)
+        if chosen is None:
             numbers = sorted({queue.queue_id for queue in queues})
             allowed = f"a queue of topic {topic}, which has {numbers[0]} to {numbers[-1]}; row {row} of the partition"
             raise ConfigError("column queue_id", queue_id, allowed)
-        return found
+        return chosen
 
     def _check(self, message: Message, row: int) -> None:
         """Raise ConfigError for a message that no producer can send, before anything of its batch is sent."""
@@ -164,12 +168,6 @@ def _values(name: str, column: Any) -> list[Any]:
         rows = column.to_pylist(maps_as_pydicts="strict")
         return [{key: value for key, value in (row or {}).items() if value is not None} for row in rows]
     return list(column.to_pylist())
-
-
-UNDER_WAY = 8  # parcels in flight
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-T = TypeVar("T")
-_LOGGER = logging.getLogger(__name__)
 
 
 def producer_config(options: WriteOptions) -> ProducerConfig:

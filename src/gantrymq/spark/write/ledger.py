@@ -53,7 +53,7 @@ class Committed:
 
 
 class Ledger:
-    """The ledger of a store. Hold :meth:`alone` from the first read to the last change."""
+    """The ledger of a store. Hold :meth:`locked` from the first read to the last change."""
 
     def __init__(self, store: Path) -> None:
         self._store, self._root = store, store / DIRECTORY
@@ -61,7 +61,7 @@ class Ledger:
         self._pending = self._root / "pending.json"
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """A context manager that excludes all other committing processes, and waits for them. A kill releases it.
 
         The store's lock would not do: the store is closed before the ledger records the batch.
@@ -76,10 +76,10 @@ class Ledger:
 
     def committed(self, app: str) -> Committed:
         """The last batch of ``app``; its number is -1 before the first."""
-        found = self._read(self._file(app))
-        if found is None:
+        record = self._read(self._file(app))
+        if record is None:
             return Committed()
-        return Committed(int(found["batch"]), int(found["rows"]), found.get("query"))
+        return Committed(int(record["batch"]), int(record["rows"]), record.get("query"))
 
     def commit(self, pending: Pending, rows: int) -> None:
         """Record that a batch is in the store, completely and durably."""
@@ -88,13 +88,13 @@ class Ledger:
 
     def pending(self) -> Pending | None:
         """The batch that was being put when a driver was killed, or None."""
-        found = self._read(self._pending)
-        if found is None:
+        record = self._read(self._pending)
+        if record is None:
             return None
-        keys = found.get("store_keys")  # missing in files of an older version
+        keys = record.get("store_keys")  # missing in files of an older version
         store_keys = None if keys is None else tuple((str(key), str(value)) for key, value in keys)
-        files, query = tuple(found["files"]), found.get("query")
-        return Pending(str(found["app"]), int(found["batch"]), int(found["begin"]), files, store_keys, query)
+        files, query = tuple(record["files"]), record.get("query")
+        return Pending(str(record["app"]), int(record["batch"]), int(record["begin"]), files, store_keys, query)
 
     def begin(self, pending: Pending) -> None:
         """Record that a batch is about to be put."""
@@ -120,14 +120,14 @@ class Ledger:
 
     def _read(self, path: Path) -> dict[str, Any] | None:
         try:
-            found = json.loads(path.read_text("utf-8"))
+            value = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise StoreError(path, f"is no JSON ({error}): another program changed the ledger") from None
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise StoreError(path, "is no ledger")
-        return found
+        return value
 
     def _write(self, path: Path, value: dict[str, object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

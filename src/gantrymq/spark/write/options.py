@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gantrymq.config.properties import read_settings
+from gantrymq.config.refused_keys import Work
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.spark import option_texts as texts
-from gantrymq.spark.locations import Location, location_of
 from gantrymq.spark.option_texts import TlsSettings, is_tls_option, tls_settings
 from gantrymq.spark.options import KAFKAS, report_idle
+from gantrymq.tools.locations import Location, location_of
 
 _LOGGER = logging.getLogger(__name__)
 _STORE_KEY = "store."
@@ -27,6 +28,13 @@ _HOUSEKEEPING = (
     "redeleteHangedFileInterval deleteFileBatchMax flushDelayOffsetInterval"
 ).split()
 _STORE_KEYS = {spec.metadata["key"].lower(): spec.metadata["key"] for spec in fields(MessageStoreConfig)}
+_OF_PATHS = {"txn_app_id": "txnAppId", "txn_version": "txnVersion"}
+_OF_CLUSTERS = {
+    "producer_group": "producerGroup",
+    "send_msg_timeout_ms": "sendMsgTimeout",
+    "retry_times_when_send_failed": "retryTimesWhenSendFailed",
+    "namespace": "namespace",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ class WriteOptions:
                 store_keys.append((_store_key(name, text), text))
                 continue
             if lower not in _OPTIONS:
-                near = KAFKAS.get(lower) or [_OPTIONS[one][0] for one in get_close_matches(lower, list(_OPTIONS), 3)]
+                near = KAFKAS.get(lower) or [_OPTIONS[near][0] for near in get_close_matches(lower, list(_OPTIONS), 3)]
                 known = near or [shown for shown, _, _ in _TABLE]
                 raise texts.unknown(name, text, f"no such option of a write; there is {', '.join(known)}")
             shown, attribute, read = _OPTIONS[lower]
@@ -77,18 +85,13 @@ class WriteOptions:
         return cls(**values, store_keys=tuple(store_keys))
 
     def store_settings(self) -> tuple[MessageStoreConfig, frozenset[str]]:
-        """The given settings of the store, and their keys."""
+        """The given settings of the store, and their keys.
+
+        Raises NotHonouredError for a key that says that the store has another form.
+        """
         reading = read_settings(dict(self.store_keys))
+        reading.require_honoured(Work.APPEND)
         return reading.config, reading.given
-
-
-_OF_PATHS = {"txn_app_id": "txnAppId", "txn_version": "txnVersion"}
-_OF_CLUSTERS = {
-    "producer_group": "producerGroup",
-    "send_msg_timeout_ms": "sendMsgTimeout",
-    "retry_times_when_send_failed": "retryTimesWhenSendFailed",
-    "namespace": "namespace",
-}
 
 
 def _check_origin(values: dict[str, Any], store_keys: list[tuple[str, str]]) -> None:
@@ -110,7 +113,10 @@ def _check_origin(values: dict[str, Any], store_keys: list[tuple[str, str]]) -> 
 def _store_key(name: str, text: str) -> str:
     key: str | None = _STORE_KEYS.get(name[len(_STORE_KEY) :].lower())
     if key is None:
-        near = [_STORE_KEYS[one] for one in get_close_matches(name[len(_STORE_KEY) :].lower(), list(_STORE_KEYS), 3)]
+        near = [
+            _STORE_KEYS[near_key]
+            for near_key in get_close_matches(name[len(_STORE_KEY) :].lower(), list(_STORE_KEYS), 3)
+        ]
         allowed = f"store. and a key of a broker.conf, such as {', '.join(near) or 'flushDiskType'}"
         raise texts.unknown(name, text, allowed)
     read_settings({key: text})
@@ -119,10 +125,10 @@ def _store_key(name: str, text: str) -> str:
 
 def _local(name: str, text: str) -> Path:
     # A URI is refused without opening its file system.
-    place = location_of(text) if text.strip() and ("://" not in text or text.startswith("file:")) else None
-    if not isinstance(place, Location) or place.uri is not None:
+    location = location_of(text) if text.strip() and ("://" not in text or text.startswith("file:")) else None
+    if not isinstance(location, Location) or location.uri is not None:
         raise ConfigError(name, text, "the directory of one store, which the driver and every executor see as local")
-    return Path(place.path)
+    return Path(location.path)
 
 
 # Option, field, and the parser of its text.

@@ -163,7 +163,7 @@ def sync_names(store: Path, directory: Path) -> None:
 
     Another process may have created one of them and not synced it yet.
     """
-    for one in (directory, *directory.parents):
-        RealFileSystem().sync_directory(one)
-        if one == store:
+    for parent in (directory, *directory.parents):
+        RealFileSystem().sync_directory(parent)
+        if parent == store:
             break

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError, StoreError
+from gantrymq.format.names import is_topic_storable
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
@@ -31,7 +32,6 @@ from gantrymq.store.geometry import find_file_sizes
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.log.batch import messages_of, of_table
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue.consume_queues import is_topic_storable
 
 if TYPE_CHECKING:
     import pyarrow as pa

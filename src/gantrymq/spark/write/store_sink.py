@@ -66,7 +66,7 @@ class StoreSink:
         was begun. Raises StoreError, with nothing left to finish, if one of ``files`` is missing or damaged, or if
         another query used the batch number.
         """
-        with self._ledger.alone():
+        with self._ledger.locked():
             is_new = self._commit(app, batch, files, query)
             forget_abandoned(self._path, time.time())
             return is_new
@@ -129,8 +129,8 @@ class StoreSink:
     def abort(self, files: Sequence[Path]) -> None:
         """Remove staged files, except those that a commit has begun to put: the next commit needs them."""
         pending = self._ledger.pending()
-        kept = set() if pending is None else {self._path / name for name in pending.files}
-        remove(path for path in files if path not in kept)
+        pending_paths = set() if pending is None else {self._path / name for name in pending.files}
+        remove(path for path in files if path not in pending_paths)
 
     def give_up(self, app: str) -> None:
         """Remove everything that is staged under a name that is not used again, and refuse later staging."""

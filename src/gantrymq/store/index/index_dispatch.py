@@ -51,10 +51,10 @@ class IndexEntriesFinder:
         return hashes, records
 
     def _find_from(self, batch: RecordBatch, start: int) -> tuple[int, int]:
-        found: tuple[int, int] = index_hashes(
+        counts: tuple[int, int] = index_hashes(
             batch.buffer, batch.columns, start, batch.count, _WITH_TAGS, self._hashes, self._records
         )
-        return found
+        return counts
 
     def _take_room(self, room: int) -> None:
         if room > len(self._hashes):

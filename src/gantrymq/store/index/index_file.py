@@ -243,8 +243,8 @@ class IndexFile:
         """
         out = np.empty(min(max_num, self.entries), np.int64)  # a client may ask for more than the file can hold
         array, numbers, state = read_only(self._array.data), _numbers(self.header), np.zeros(3, np.int64)
-        asked = (key_hash, begin_ms, end_ms, len(out), out)
-        while (page := index_select(array, self.slots, self.entries, numbers, *asked, self._pages, state)) >= 0:
+        criteria = (key_hash, begin_ms, end_ms, len(out), out)
+        while (page := index_select(array, self.slots, self.entries, numbers, *criteria, self._pages, state)) >= 0:
             self._file.fetch(page * INDEX_PAGE_BYTES, INDEX_PAGE_BYTES)
             self._pages[page] = 1
         return [int(offset) for offset in out[: state[0]]]

@@ -57,6 +57,12 @@ class IndexService:
         return self._files
 
     @property
+    def newest(self) -> tuple[int, int]:
+        """The store time (ms) of the last indexed record, and its physical offset; 0 and 0 if there is none."""
+        header = self._files[-1].header if self._files else None
+        return (header.end_timestamp_ms, header.end_phy_offset) if header is not None else (0, 0)
+
+    @property
     def end_phy_offset(self) -> int:
         """The physical offset of the last indexed record, or 0 if there is none."""
         return self._files[-1].header.end_phy_offset if self._files else 0
@@ -186,13 +192,13 @@ class IndexService:
 
     def require_in_place(self, file: IndexFile) -> None:
         """Raise NotInPlaceError if ``file`` was removed or resized by another program."""
-        found = self._fs.identity(file.path)
+        identity = self._fs.identity(file.path)
         if file not in self._files:  # retention has removed it
             return
-        if found is None:
+        if identity is None:
             raise NotInPlaceError(file.path, "was removed")
-        if found.size_bytes != file.size:
-            raise NotInPlaceError(file.path, f"was cut or extended to {found.size_bytes} bytes")
+        if identity.size_bytes != file.size:
+            raise NotInPlaceError(file.path, f"was cut or extended to {identity.size_bytes} bytes")
 
     def _flush_full(self, file: IndexFile) -> None:
         file.settle()
@@ -202,14 +208,14 @@ class IndexService:
 
     def query(self, topic: str, key: str, max_num: int, begin_ms: int = 0, end_ms: int = EVERYTHING_MS) -> list[int]:
         """Return physical offsets that may have ``key``, newest first (queryOffset). Hashes are compared, not keys."""
-        found: list[int] = []
+        offsets: list[int] = []
         wanted = key_hash(topic, key)
         for file in reversed(self._files):
             if file.matches_time(begin_ms, end_ms):
-                found += file.select(wanted, begin_ms, end_ms, max_num - len(found))
-            if file.header.begin_timestamp_ms < begin_ms or len(found) >= max_num:
+                offsets += file.select(wanted, begin_ms, end_ms, max_num - len(offsets))
+            if file.header.begin_timestamp_ms < begin_ms or len(offsets) >= max_num:
                 break
-        return found
+        return offsets
 
     def remove_expired(self, min_phy_offset: int) -> list[Path]:
         """Remove the files that end before ``min_phy_offset``, but never the last. Returns their paths."""

@@ -31,6 +31,13 @@ from gantrymq.store.put_result import PutMessageResult
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 100e-6, 5e-3  # CPython switches threads every 5 ms
 _TRIES = 10  # after that the thread queues for the lock, so that it cannot starve
+_HOST_ROW_SIZE = 20
+_SHORT_RANGE = 1 << 16
+_FEW_QUEUES = 64
+# Records of 1 KiB and more are encoded into a reused buffer and written to the log 1 MiB at a time. Encoding them in
+# the mapping would touch each new page twice: once to zero it, once for the record. Smaller records gain nothing.
+_LARGE_RECORD_BYTES = 1024
+_ROOM_BYTES = 1 << 20
 
 
 class PutLock:
@@ -71,19 +78,11 @@ class PutLock:
         self._lock.acquire()
 
 
-_HOST_ROW_SIZE = 20
-_SHORT_RANGE = 1 << 16
-_FEW_QUEUES = 64
-# Records of 1 KiB and more are encoded into a reused buffer and written to the log 1 MiB at a time. Encoding them in
-# the mapping would touch each new page twice: once to zero it, once for the record. Smaller records gain nothing.
-_LARGE_RECORD_BYTES = 1024
-_ROOM_BYTES = 1 << 20
-
-
 class MessageAppender:
     """Appends to ``log``. ``next_offsets`` maps (topic, queue id) to the queue's next offset and is updated here.
 
-    ``last_timestamp_ms`` is the store time of the last record of the log.
+    New messages get ``store_host`` as the host that stored them. ``last_timestamp_ms`` is the store time of the last
+    record of the log.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class MessageAppender:
     ) -> None:
         self._log = log
         self._next_offsets = next_offsets
-        self._store_host = store_host
+        self.store_host = store_host
         self._append_crc = append_crc
         self._last_timestamp_ms = last_timestamp_ms
         self._room: Bytes | None = None
@@ -108,21 +107,25 @@ class MessageAppender:
         timestamp_ms = self._last_timestamp_ms = now_ms if now_ms > last_ms else last_ms
         return timestamp_ms
 
-    def append(self, one: Appendable, now_ms: int) -> PutMessageResult:
+    def append(self, appendable: Appendable, now_ms: int) -> PutMessageResult:
         """Append records that have passed their check, in one piece.
 
         The status says so if a number does not fit its field.
 
         Raises DiskFullError. Nothing is changed then, except that a blank may end the file.
         """
-        file = self._log.room_for(one.size_bytes)
+        file = self._log.room_for(appendable.size_bytes)
         timestamp_ms = self.next_timestamp_ms(now_ms)
-        result = one.append(file, self._next_offsets, timestamp_ms, self._store_host)
+        result = appendable.append(file, self._next_offsets, timestamp_ms, self.store_host)
         if result.phy_offset >= 0:
             # Set last: a flush in between must not put this time into the checkpoint, since it may have missed the
             # record.
             file.store_timestamp_ms = timestamp_ms
         return result
+
+    def prefault_ahead(self, size_bytes: int) -> None:
+        """Allocate page cache for the next records. Thread rule: any thread, without the put lock."""
+        self._log.prefault_ahead(size_bytes)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset of a queue's next message; 0 if the queue has no messages."""
@@ -204,7 +207,7 @@ class MessageAppender:
             batch.properties.values,
             batch.properties.offsets,
             read_only(_host_row(LOOPBACK)),
-            read_only(_host_row(self._store_host)),
+            read_only(_host_row(self.store_host)),
             int(self._append_crc),
             batch.columns,
             start,
@@ -226,9 +229,9 @@ class _QueueOffsets:
 
         self._next_offsets = next_offsets
         queue_ids = batch.columns[codes.QUEUE_ID, : batch.count]
-        most = int(queue_ids.max()) + 1
-        if len(batch.topics) == 1 and most <= _FEW_QUEUES:
-            self._queues, group = [(batch.topics[0], queue_id) for queue_id in range(most)], queue_ids
+        queue_count = int(queue_ids.max()) + 1
+        if len(batch.topics) == 1 and queue_count <= _FEW_QUEUES:
+            self._queues, group = [(batch.topics[0], queue_id) for queue_id in range(queue_count)], queue_ids
         else:
             # Arrow's hash table is faster than np.unique, which sorts: that took a fifth of the time of a table of
             # small messages.

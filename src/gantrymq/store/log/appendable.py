@@ -16,6 +16,7 @@ from typing import Protocol
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format import record
+from gantrymq.format.names import is_topic_storable
 from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_properties
 from gantrymq.model import flags
 from gantrymq.model.host import Host
@@ -35,7 +36,6 @@ from gantrymq.model.message import (
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.put_result import PutMessageResult
-from gantrymq.store.queue.consume_queues import is_topic_storable
 
 _UNWRITTEN = bytes(record.SECTOR)  # a property that contains this looks like a sector that a power cut lost
 _PUT_OK, _ILLEGAL = PutMessageStatus.PUT_OK, PutMessageStatus.MESSAGE_ILLEGAL  # looking up an enum member is slow
@@ -238,7 +238,7 @@ class AppendableBatch:
     @property
     def body_bytes(self) -> int:
         """The size of all bodies in bytes."""
-        return sum(one.body_bytes for one in self._each)
+        return sum(appendable.body_bytes for appendable in self._each)
 
     @property
     def wait_store_msg_ok(self) -> bool:
@@ -247,14 +247,18 @@ class AppendableBatch:
 
     def check(self, config: MessageStoreConfig, store_host: Host) -> PutMessageStatus:
         """See :class:`Appendable`. The status is that of the first message that cannot be stored."""
-        for one in self._each:
-            if (status := one.check(config, store_host)) is not _PUT_OK:
+        for appendable in self._each:
+            if (status := appendable.check(config, store_host)) is not _PUT_OK:
                 return status
         queue, host = (self.topic, self.queue_id), self._each[0].message.store_host
-        for one in self._each:
-            if one.record_queue != queue or one.message.store_host != host or not one.is_consumable:
+        for appendable in self._each:
+            if (
+                appendable.record_queue != queue
+                or appendable.message.store_host != host
+                or not appendable.is_consumable
+            ):
                 return _ILLEGAL
-        self.size_bytes = sum(one.size_bytes for one in self._each)
+        self.size_bytes = sum(appendable.size_bytes for appendable in self._each)
         return _PUT_OK if self.size_bytes + record.BLANK_SIZE <= config.mapped_file_size_commit_log else _ILLEGAL
 
     def append(
@@ -265,10 +269,10 @@ class AppendableBatch:
         queue_offset, end = next_offsets.get(queue, 0), file.file_from_offset + file.wrote_position
         records, phy_offsets = [], []
         try:
-            for number, one in enumerate(self._each):
-                records.append(one.encode(queue_offset + number, end, store_timestamp_ms))
+            for number, appendable in enumerate(self._each):
+                records.append(appendable.encode(queue_offset + number, end, store_timestamp_ms))
                 phy_offsets.append(end)
-                end += one.size_bytes
+                end += appendable.size_bytes
         except (struct.error, TypeError):
             return PutMessageResult(_ILLEGAL, topic, queue_id)
         file.write(b"".join(records))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format import record
+from gantrymq.format.names import is_topic_storable
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import fill_map, fill_property, size_map
@@ -28,7 +29,6 @@ from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.java import INT_MAX
 from gantrymq.model.message import LOOPBACK, PROPERTY_CRC32, PROPERTY_KEYS, PROPERTY_TAGS, Message, is_one_text
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.queue.consume_queues import is_topic_storable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +48,12 @@ _OFFSETS = {"string": np.int32, "binary": np.int32, "large_string": np.int64, "l
 _INTEGERS = {"int32": np.int32, "int64": np.int64}
 _HOSTS_V6_BYTES, _LONG_TOPIC_BYTES, _SEPARATOR_BYTES = 24, 1, 1  # what a record may have beyond MIN_RECORD_SIZE
 _MAX_FIXED_BYTES = record.MIN_RECORD_SIZE + _HOSTS_V6_BYTES + _LONG_TOPIC_BYTES + _SEPARATOR_BYTES + CRC_PROPERTY_SIZE
+_OPTIONAL = (
+    "queue_id", "tags", "keys", "properties", "delay_level", "flag", "sys_flag", "born_timestamp_ms", "reconsume_times",
+)  # fmt: skip
+_ILLEGAL = Message("", b"")  # no put accepts a message without a topic
+# Building columns takes 0.6 ms for any list. In that time this many messages can be put one by one.
+FEW_MESSAGES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,11 @@ class BatchColumns:
 
 
 def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> BatchColumns | None:
-    """Return the columns of a list of messages, or None if the list is not a plain batch."""
+    """Convert messages to the columns that one append writes. Returns None if they have to be put one by one.
+
+    That is so if a message has a delay, a priority, a part in a transaction, a host of its own, or an invalid value,
+    and without pyarrow.
+    """
     try:
         for message in messages:
             if message.delay_level or message.sys_flag or message.prepared_transaction_offset:
@@ -181,8 +191,8 @@ def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None
     properties = _properties(table, names)
     if properties is None:
         return None
-    taken = _texts(topic if str(topic.type) in _OFFSETS else distinct.dictionary.take(distinct.indices))
-    batch = BatchColumns(len(table), _texts(body), topics, topic_of, taken, properties, columns)
+    texts = _texts(topic if str(topic.type) in _OFFSETS else distinct.dictionary.take(distinct.indices))
+    batch = BatchColumns(len(table), _texts(body), topics, topic_of, texts, properties, columns)
     return batch if _fits(batch, config) else None
 
 
@@ -315,12 +325,6 @@ def _entries(column: Any) -> tuple[NDArray[np.int64], Texts, Texts]:
     return array.offsets.to_numpy().astype(np.int64), _texts(array.keys), _texts(array.items)
 
 
-_OPTIONAL = (
-    "queue_id", "tags", "keys", "properties", "delay_level", "flag", "sys_flag", "born_timestamp_ms", "reconsume_times",
-)  # fmt: skip
-_ILLEGAL = Message("", b"")  # no put accepts a message without a topic
-
-
 @dataclass(slots=True)
 class PutBatchResult:
     """The result of a batch put.
@@ -344,17 +348,13 @@ class PutBatchResult:
 
     def reject_rest(self, why: PutMessageStatus) -> None:
         """Mark every message that is neither stored nor rejected as rejected with the status ``why``."""
-        for place in np.flatnonzero(self.phy_offsets < 0).tolist():
-            self.rejected.setdefault(place, why)
+        for number in np.flatnonzero(self.phy_offsets < 0).tolist():
+            self.rejected.setdefault(number, why)
 
     @property
     def end_offset(self) -> int:
         """The physical offset after the last stored record, or -1 if none was stored."""
         return int((self.phy_offsets + self.sizes).max(initial=-1))
-
-
-# Building columns takes 0.6 ms for any list. In that time this many messages can be put one by one.
-FEW_MESSAGES = 200
 
 
 def columns_of(batch: Sequence[Message] | pa.Table, config: MessageStoreConfig) -> BatchColumns | None:

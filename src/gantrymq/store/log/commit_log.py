@@ -149,7 +149,7 @@ class CommitLog:
         message = self.read(offset)
         return (message.topic, offset + message.size_bytes) if message is not None else None
 
-    def slots_at(self, places: Iterable[tuple[int, int]]) -> list[tuple[str, int, int] | None]:
+    def slots_at(self, records: Iterable[tuple[int, int]]) -> list[tuple[str, int, int] | None]:
         """Return (topic, queue id, queue offset) of the record at each (offset, size), or None without a record.
 
         Fastest if the offsets rise. The files are read, not mapped, and at most one is open at a time, so that files
@@ -157,7 +157,7 @@ class CommitLog:
         """
         slots: list[tuple[str, int, int] | None] = []
         held: MappedFile | None = None
-        for offset, size in places:
+        for offset, size in records:
             file = self.queue.find(offset)
             if held is not None and file is not held:
                 held.close_if_idle()
@@ -170,8 +170,8 @@ class CommitLog:
     def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a queue's unit points to the message with this topic, queue id and queue offset."""
         message = self.read(entry.phy_offset, entry.size_bytes)
-        place = (topic, queue_id, queue_offset)
-        return message is not None and (message.topic, message.queue_id, message.queue_offset) == place
+        slot = (topic, queue_id, queue_offset)
+        return message is not None and (message.topic, message.queue_id, message.queue_offset) == slot
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:
         """Return the store time (ms) of the record at ``offset``, or -1 if it is gone (pickupStoreTimestamp)."""

@@ -22,6 +22,9 @@ from gantrymq.fs.api import Bytes
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.mapped_file import MappedFile
 
+_UNITS_BY_RECORDS = 4  # a record is more than four times as long as its unit
+_MAX_LEFT_BYTES = 64 << 20
+
 
 class TransientStorePool:
     """``count`` buffers of ``size`` bytes each, locked in memory if the system allows it."""
@@ -51,10 +54,6 @@ def _locked_buffer(size: int) -> Bytes:
     # A failure (RLIMIT_MEMLOCK) only costs speed under memory pressure. RocketMQ ignores it too.
     ctypes.CDLL(None).mlock(ctypes.c_void_p(buffer.ctypes.data), ctypes.c_size_t(size))
     return buffer
-
-
-_UNITS_BY_RECORDS = 4  # a record is more than four times as long as its unit
-_MAX_LEFT_BYTES = 64 << 20
 
 
 class NoBufferError(GantrymqError):

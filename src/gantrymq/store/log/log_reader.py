@@ -41,7 +41,7 @@ class LogFile:
     """One file. ``base`` is the physical offset of its first byte, which is its name.
 
     ``left_out`` is the reason why its records are not used, ``doubt`` the reason why they may belong to another store.
-    Both are "" if there is no such reason.
+    Both are "" if there is no such reason. A reading skips the first ``skip_bytes``, which end at a record.
     """
 
     path: Path
@@ -49,6 +49,12 @@ class LogFile:
     size_bytes: int
     left_out: str = ""
     doubt: str = ""
+    skip_bytes: int = 0
+
+    @property
+    def begin(self) -> int:
+        """The physical offset from which the file is read."""
+        return self.base + self.skip_bytes
 
     @property
     def end(self) -> int:
@@ -129,10 +135,10 @@ class LogFileReader:
             file.close()
 
     def _events(self, file: File, source: FileSource) -> Iterator[LogEvent]:
-        base, size = source.base, source.size
+        base, start, size = source.base, self._entry.skip_bytes, source.size
         if self._ahead is not None:
-            self._ahead.begin(of_data(file, file.view), base, 0, size)
-        chain = RecordChain(source, self._scan, 0, size, self._ahead)
+            self._ahead.begin(of_data(file, file.view), base, start, size)
+        chain = RecordChain(source, self._scan, start, size, self._ahead)
         while True:
             for batch in chain:
                 mark_by_closing_crc(batch)
@@ -197,8 +203,8 @@ class FileSource:
 
     def new_damage(self) -> list[Damage]:
         """The unreadable pages that were read since the last call. Adjacent ones are joined."""
-        found, self._new = self._new, []
-        return found
+        damage, self._new = self._new, []
+        return damage
 
     def mark_unreadable(self, batch: RecordBatch) -> None:
         """Mark records in unreadable pages as wrong: with zeros in place of the page their CRC may match by chance."""

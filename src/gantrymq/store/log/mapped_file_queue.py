@@ -200,8 +200,8 @@ class MappedFileQueue:
     def _create(self, offset: int) -> MappedFile:
         with self._making:
             mapped = self._ahead.get(offset)
-            found = self._fs.identity(mapped.path) if mapped is not None else None
-            if mapped is None or found is None or found.size_bytes != self.file_size:
+            identity = self._fs.identity(mapped.path) if mapped is not None else None
+            if mapped is None or identity is None or identity.size_bytes != self.file_size:
                 mapped = self._make(offset)  # also if another program removed or truncated it
             if self._lend_buffer is not None:
                 self._lend_buffer(mapped)
@@ -342,9 +342,9 @@ class MappedFileQueue:
     def remove_before(self, count: int) -> list[Path]:
         """Remove the first ``count`` files, but never the last one. Returns their paths."""
         files = self._files
-        gone = files[: max(min(count, len(files) - 1), 0)]
-        self._drop(gone)
-        return [file.path for file in gone]
+        removed = files[: max(min(count, len(files) - 1), 0)]
+        self._drop(removed)
+        return [file.path for file in removed]
 
     def _drop(self, removed: Sequence[MappedFile]) -> None:
         """Remove files in the given order.
@@ -388,7 +388,7 @@ class MappedFileQueue:
                 again = self._mapped(file.path, file.file_from_offset)
                 again.set_positions(file.wrote_position)
                 with self._guard:
-                    self._files = tuple(sorted((*self._files, again), key=lambda one: one.file_from_offset))
+                    self._files = tuple(sorted((*self._files, again), key=lambda mapped: mapped.file_from_offset))
             raise
 
     def commit(self, least_pages: int = 0) -> bool:
@@ -421,16 +421,16 @@ class MappedFileQueue:
 
     def require_in_place(self, file: MappedFile) -> None:
         """Raise NotInPlaceError if ``file`` was removed, replaced or resized by another program."""
-        found = self._fs.identity(file.path)
+        identity = self._fs.identity(file.path)
         opened = file.identity()
         if file not in self._files or not file.is_available:  # this process removes it
             return
-        if found is None:
+        if identity is None:
             raise NotInPlaceError(file.path, "was removed")
-        if opened is not None and found[:2] != opened[:2]:
+        if opened is not None and identity[:2] != opened[:2]:
             raise NotInPlaceError(file.path, "was replaced")
-        if found.size_bytes != file.size:
-            raise NotInPlaceError(file.path, f"was cut or extended to {found.size_bytes} bytes")
+        if identity.size_bytes != file.size:
+            raise NotInPlaceError(file.path, f"was cut or extended to {identity.size_bytes} bytes")
 
     def begin_flush(self) -> None:
         """Start writing to the disk what :meth:`flush_all` will wait for."""

@@ -24,6 +24,18 @@ from gantrymq.kernels.arrays import Int32s, Int64s, new_columns
 from gantrymq.kernels.queue_table import QueueTable, grow, new_table, queue_count, queue_of
 from gantrymq.model.message import PROPERTY_CRC32
 
+_HASHES_A_RECORD = 4
+_LONG = np.arange(8)
+BATCH_RECORDS = 4096
+LARGE_BATCH_RECORDS = 32_768  # for whole logs, so that the cost per step is small compared with that of its records
+SETS = 3  # one is scanned or waiting, one is dispatched to the queues, one to the index
+_CHECKS = {
+    CheckCRC.OFF: codes.CHECK_OFF,
+    CheckCRC.BODY: codes.CHECK_BODY,
+    CheckCRC.WHOLE_RECORD: codes.CHECK_WHOLE_RECORD,
+}
+_CRC_BEGIN = np.frombuffer(PROPERTY_CRC32.encode() + b"\x01", np.uint8)
+
 
 class QueueInterner:
     """A kernel's table with the queues' names: ``names[i]``, topic and queue id, is the queue of ordinal i."""
@@ -40,10 +52,6 @@ class QueueInterner:
         """Read the names of the queues that a kernel has added to the table."""
         for ordinal in range(len(self.names), queue_count(self.table)):
             self.names.append(queue_of(self.table, ordinal))
-
-
-_HASHES_A_RECORD = 4
-_LONG = np.arange(8)
 
 
 class IndexEntries(NamedTuple):
@@ -94,12 +102,12 @@ class Digest(NamedTuple):
 
     def take(self, keep: NDArray[np.bool_]) -> Digest:
         """The digest of the records where ``keep`` is True."""
-        kept = keep[self.hashed]
+        keep_hashes = keep[self.hashed]
         numbers = np.cumsum(keep, dtype=np.int32) - 1
         whole, placed = int(keep[: self.whole].sum()), int(keep[: self.placed].sum())
         return Digest(
             self.queues, self.ordinals[keep], self.tags_codes[keep],
-            self.hashes[kept], numbers[self.hashed[kept]], whole, placed,
+            self.hashes[keep_hashes], numbers[self.hashed[keep_hashes]], whole, placed,
         )  # fmt: skip
 
 
@@ -135,8 +143,8 @@ class RecordBatch:
             offsets: Int64s = self.columns[codes.PHY_OFFSET, : self.count]
             return offsets
         at = self.columns[codes.POS, : self.count, None] + PHY_OFFSET_AT + _LONG  # the column has their real positions
-        places: Int64s = self.buffer[at].view(">i8")[:, 0].astype(np.int64)
-        return places
+        positions: Int64s = self.buffer[at].view(">i8")[:, 0].astype(np.int64)
+        return positions
 
     def without_copied(self) -> RecordBatch:
         """The batch without runs of records that are misplaced by one distance: copies of a part of the log.
@@ -168,16 +176,6 @@ class RecordBatch:
         columns = np.ascontiguousarray(whole[:, keep])
         digest = self.digest.take(keep) if self.digest is not None else None
         return RecordBatch(self.base, self.buffer, columns, columns.shape[1], digest)
-
-
-BATCH_RECORDS = 4096
-LARGE_BATCH_RECORDS = 32_768  # for whole logs, so that the cost per step is small compared with that of its records
-SETS = 3  # one is scanned or waiting, one is dispatched to the queues, one to the index
-_CHECKS = {
-    CheckCRC.OFF: codes.CHECK_OFF,
-    CheckCRC.BODY: codes.CHECK_BODY,
-    CheckCRC.WHOLE_RECORD: codes.CHECK_WHOLE_RECORD,
-}
 
 
 class Scanned(NamedTuple):
@@ -247,7 +245,7 @@ class DigestScan:
         to, queues = self._sets[self._turn], self._queues
         count, code, position = 0, codes.STOP_TABLE_FULL, start
         while code == codes.STOP_TABLE_FULL and not count:
-            count, code, position, found, torn, misplaced = digest(
+            count, code, position, hash_count, torn, misplaced = digest(
                 buffer, base, start, stop, limit, self._check, self._record,
                 to.columns, queues.table, to.ordinals, self._delay_levels_ms, to.tags_codes, to.hashes, to.hashed,
             )  # fmt: skip
@@ -256,7 +254,13 @@ class DigestScan:
         queues.note()
         self._turn = (self._turn + bool(count)) % self._most_sets
         known = Digest(
-            queues, to.ordinals[:count], to.tags_codes[:count], to.hashes[:found], to.hashed[:found], torn, misplaced
+            queues,
+            to.ordinals[:count],
+            to.tags_codes[:count],
+            to.hashes[:hash_count],
+            to.hashed[:hash_count],
+            torn,
+            misplaced,
         )
         code = codes.STOP_FULL if code == codes.STOP_TABLE_FULL else code
         return Scanned(RecordBatch(base, buffer, to.columns, count, known), code, position)
@@ -274,9 +278,6 @@ def first_torn(batch: RecordBatch) -> int:
     if batch.digest is not None:
         return batch.digest.whole
     return int(api.first_torn(batch.buffer, batch.columns, batch.count))
-
-
-_CRC_BEGIN = np.frombuffer(PROPERTY_CRC32.encode() + b"\x01", np.uint8)
 
 
 def closes_with_crc(batch: RecordBatch) -> NDArray[np.bool_]:

@@ -207,17 +207,17 @@ def next_record(
         chunk = buffer[at - origin : end - origin]
         if end < stop:  # the zeros into which a head may extend
             chunk = read_only(chunk.tobytes() + bytes(_SEARCHED_HEAD_BYTES))
-        found = len(chunk)
+        head_at = len(chunk)
         if chunk.any():
-            found = int(find_record(chunk, 0, found, source.base + at))
-            if end_of_data := _data_end(chunk[:found]):
+            head_at = int(find_record(chunk, 0, head_at, source.base + at))
+            if end_of_data := _data_end(chunk[:head_at]):
                 written = at + end_of_data
-        if found == len(chunk):
+        if head_at == len(chunk):
             at = end if end < stop or end == source.size else end - _SEARCHED_HEAD_BYTES + 1
-        elif (size := _whole_size(source, at + found)) and accepts(at + found, size):
-            return NextRecord(at + found, at + found)
+        elif (size := _whole_size(source, at + head_at)) and accepts(at + head_at, size):
+            return NextRecord(at + head_at, at + head_at)
         else:
-            at += found + 1
+            at += head_at + 1
     return NextRecord(None, written)
 
 

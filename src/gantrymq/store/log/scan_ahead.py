@@ -54,7 +54,7 @@ class _Part(NamedTuple):
     start: int
     end: int
     scan: Scan
-    found: Future[RecordBatch | None]
+    batch: Future[RecordBatch | None]
 
 
 class ScanAhead:
@@ -101,7 +101,7 @@ class ScanAhead:
         if not self._parts or position < self._parts[0].start:
             return None
         part = self._parts.popleft()
-        batch = part.found.result()
+        batch = part.batch.result()
         if batch is None or batch.start_offset != self._base + position:
             self._idle.append(part.scan)
             self._start_parts()
@@ -143,8 +143,8 @@ class ScanAhead:
 
     def _drop(self) -> None:
         part = self._parts.popleft()
-        if not part.found.cancel():
-            part.found.exception()  # wait for its end, because its memory is reused
+        if not part.batch.cancel():
+            part.batch.exception()  # wait for its end, because its memory is reused
         self._idle.append(part.scan)
 
     def _forget(self) -> None:

@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
+from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
 from gantrymq.format.queue_ext import MAX_ADDRESS, QueueExtUnit, is_address
+from gantrymq.format.queue_units import UNIT_DTYPE, Units
 from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import Bytes, FileSystem
 from gantrymq.fs.reads import read_data
@@ -97,7 +98,6 @@ def _chunks(file: MappedFile) -> Iterator[Bytes]:
         yield read_only(read_data(file.file, position, min(_RECOVER_CHUNK, file.size - position)))
 
 
-UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _UNIT = struct.Struct(">qiq")
 _RECOVER_FILES = 3
 _BLANKS_A_LOOK = 16_384
@@ -204,9 +204,9 @@ class ConsumeQueue:
             return
         end = self.files.min_offset
         for file in reversed(files):
-            kept = rising_units(file, phy_offset)
-            if kept and (file is files[0] or self._is_covered(file, kept)):
-                end = file.file_from_offset + kept * UNIT_SIZE
+            unit_count = rising_units(file, phy_offset)
+            if unit_count and (file is files[0] or self._is_covered(file, unit_count)):
+                end = file.file_from_offset + unit_count * UNIT_SIZE
                 break
         last = end - UNIT_SIZE
         is_divided = not _is_in_one_sector(np.array([last % self.files.file_size]))[0]
@@ -231,10 +231,10 @@ class ConsumeQueue:
 
         Pre-blanks prove nothing about their age: a rebuild of a damaged log fills slots wherever it lost messages.
         """
-        if decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes != BLANK_UNIT_SIZE:
+        if not decode_entry(file.file.read_at(0, UNIT_SIZE)).is_filler:
             return True
-        units = np.frombuffer(file.file.read_at(0, count * UNIT_SIZE), UNIT_DTYPE)
-        return bool(_is_in_one_sector(np.flatnonzero(units["size"] != BLANK_UNIT_SIZE) * UNIT_SIZE).any())
+        units = Units(file.file.read_at(0, count * UNIT_SIZE))
+        return bool(_is_in_one_sector(np.flatnonzero(~units.is_filler) * UNIT_SIZE).any())
 
     def drop_false_end(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
         """Drop the last units that do not point to their own record: the damage after them has reached them.
@@ -292,9 +292,9 @@ class ConsumeQueue:
             return
         oldest = self.real_entry(first.file_from_offset // UNIT_SIZE)
         # A binary search would skip all units if some are damaged.
-        is_whole = oldest is not None and oldest.size_bytes != BLANK_UNIT_SIZE and oldest.phy_offset >= min_phy_offset
-        found = 0 if is_whole else self.find_first(min_phy_offset) * UNIT_SIZE
-        self._min_logic_offset = max(found, first.file_from_offset)
+        is_whole = oldest is not None and not oldest.is_filler and oldest.phy_offset >= min_phy_offset
+        logic_offset = 0 if is_whole else self.find_first(min_phy_offset) * UNIT_SIZE
+        self._min_logic_offset = max(logic_offset, first.file_from_offset)
         oldest = self.entry(self.min_offset)
         if self._ext is not None and oldest is not None:
             self._ext.truncate_by_min_address(oldest.tags_code)
@@ -328,23 +328,23 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def real_entry(self, queue_offset: int, least: int = -1) -> QueueEntry | None:
+    def real_entry(self, queue_offset: int, min_queue_offset: int = -1) -> QueueEntry | None:
         """Return the unit of ``queue_offset``; for a pre-blank the nearest real unit before it.
 
         None if there is no unit.
 
         This gives a binary search rising values even if slots in the middle are empty. The search for a real unit ends
-        at ``least``: if that is a pre-blank too, it is returned.
+        at ``min_queue_offset``: if that is a pre-blank too, it is returned.
         """
-        while (entry := self.entry(queue_offset)) is not None and entry.size_bytes == BLANK_UNIT_SIZE:
-            if queue_offset == least:
+        while (entry := self.entry(queue_offset)) is not None and entry.is_filler:
+            if queue_offset == min_queue_offset:
                 break
             begin = max(queue_offset - queue_offset % self._units_a_file, queue_offset - _BLANKS_A_LOOK)
-            units = self.entries(begin, queue_offset - begin)
-            real = np.flatnonzero(units["size"] != BLANK_UNIT_SIZE)
+            units = Units(self.entries(begin, queue_offset - begin))
+            real = np.flatnonzero(~units.is_filler)
             if len(real):
-                return QueueEntry(*units[real[-1]].item())
-            queue_offset = max(begin - (begin == queue_offset), least)
+                return units[int(real[-1])]
+            queue_offset = max(begin - (begin == queue_offset), min_queue_offset)
         return entry
 
     @property

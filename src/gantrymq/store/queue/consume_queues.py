@@ -26,7 +26,7 @@ from gantrymq.model.message import PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_INNER
 from gantrymq.store.paths import OffsetFile, StorePaths
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.consume_queue_ext import ConsumeQueueExt
-from gantrymq.store.queue.queue_listing import QueueName, queue_directories
+from gantrymq.store.queue.queue_listing import QueueName, is_topic_name, queue_directories, queue_id_of, scan_topic
 
 _PREFIX = "%LMQ%"
 _SEPARATOR = ","
@@ -81,23 +81,14 @@ class PendingDirectorySyncs:
                 raise
 
 
-MAX_TOPIC_FILE_NAME = 255
-
-
-def is_topic_storable(topic: str) -> bool:
-    """Whether a queue of ``topic`` can have a directory: a topic from any client becomes a file name."""
-    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
-        return False
-    return len(topic.encode("utf-8", "replace")) <= MAX_TOPIC_FILE_NAME
-
-
 class ConsumeQueues:
     """The queues of the store at ``paths``. With enableConsumeQueueExt each has extended units."""
 
     def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
         self._fs = fs
         self._paths = paths
-        self._config = config
+        self._file_size = config.mapped_file_size_consume_queue
+        self._ext_file_size = config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else 0
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._guard = threading.Lock()
         self._flushing = threading.Lock()
@@ -131,13 +122,11 @@ class ConsumeQueues:
         return queue
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
-        fs, paths, config = self._fs, self._paths, self._config
+        fs, paths, add = self._fs, self._paths, self._names.add
         ext = None
-        if config.enable_consume_queue_ext:
-            ext_size = config.mapped_file_size_consume_queue_ext
-            ext = ConsumeQueueExt(fs, paths.consume_queue_ext, topic, queue_id, ext_size, self._names.add)
-        size = config.mapped_file_size_consume_queue
-        return ConsumeQueue(fs, paths.consume_queue, topic, queue_id, size, ext, self._names.add)
+        if self._ext_file_size:
+            ext = ConsumeQueueExt(fs, paths.consume_queue_ext, topic, queue_id, self._ext_file_size, add)
+        return ConsumeQueue(fs, paths.consume_queue, topic, queue_id, self._file_size, ext, add)
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         """Iterate over the queues, sorted by topic, then queue id."""
@@ -196,6 +185,30 @@ class ConsumeQueues:
         for queue in self:
             if 0 <= queue.max_physic_offset <= ends.get(queue.topic, -1):
                 queue.destroy()
+        for topic in ends:
+            self.remove_empty_directories(topic)
+
+    def topic_directories(self) -> set[str]:
+        """Return the topics that have a directory, with or without queues."""
+        roots = (self._paths.consume_queue, self._paths.consume_queue_ext)
+        return {
+            entry.name
+            for root in roots
+            for entry in self._fs.scan(root)
+            if entry.is_directory and is_topic_name(entry.name)
+        }
+
+    def remove_empty_directories(self, topic: str) -> None:
+        """Remove the directories of a topic that hold nothing. No unit may be added to its queues meanwhile.
+
+        The removal need not be durable: an empty directory that a power cut brings back is removed by the next start.
+        """
+        for root in (self._paths.consume_queue, self._paths.consume_queue_ext):
+            directory = root / topic
+            for entry in scan_topic(self._fs, directory):
+                if entry.is_directory and queue_id_of(entry.name) is not None:
+                    self._fs.remove_directory(directory / entry.name)
+            self._fs.remove_directory(directory)
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
         """Drop the units that the checkpoint does not cover, after an abnormal exit.

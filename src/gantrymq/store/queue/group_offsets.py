@@ -96,8 +96,12 @@ def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupTable]:
     There is one object for each group and topic, not for each offset: a broker may have hundreds of thousands.
     """
     static = _table(_load(fs, paths, _STATIC_TOPICS), _STATIC)
-    found = [*_groups(_load(fs, paths, CONSUMER_OFFSET)), *_levels(_load(fs, paths, DELAY_OFFSET))]
-    return [one for one in found if not is_light(one.topic) and one.topic not in static]
+    group_offsets = [*_groups(_load(fs, paths, CONSUMER_OFFSET)), *_levels(_load(fs, paths, DELAY_OFFSET))]
+    return [
+        group_offset
+        for group_offset in group_offsets
+        if not is_light(group_offset.topic) and group_offset.topic not in static
+    ]
 
 
 def groups_ahead(tables: Iterable[GroupTable], end_of: EndOf) -> list[GroupAhead]:
@@ -128,10 +132,10 @@ def end_in(queues: ConsumeQueues, topics: Iterable[str] = ()) -> EndOf:
 
 def set_back(fs: FileSystem, paths: StorePaths, ahead: Sequence[GroupAhead]) -> None:
     """Set each of these groups to the end of its queue. Returns when that is durable. Raises DiskFullError."""
-    for name in {one.at.file_name for one in ahead}:
+    for name in {group_ahead.at.file_name for group_ahead in ahead}:
         file = ConfigFile(fs, paths.config / name)
         value = file.read(dict, keeps_edits=True) or {}
-        _lower(value, [one for one in ahead if one.at.file_name == name])
+        _lower(value, [group_ahead for group_ahead in ahead if group_ahead.at.file_name == name])
         file.save(_with_number_keys(value, is_of_levels=name == DELAY_OFFSET))
 
 
@@ -155,26 +159,28 @@ def _groups(value: Mapping[str, Any]) -> Iterator[GroupTable]:
         for name, queues in _table(value, key).items():
             topic, separator, group = name.partition(_SEPARATOR)
             if separator and group and _SEPARATOR not in group and isinstance(queues, dict):
-                yield GroupTable(group, topic, _numbers(queues, least=0))
+                yield GroupTable(group, topic, _numbers(queues, min_number=0))
 
 
 def _levels(value: Mapping[str, Any]) -> Iterator[GroupTable]:
-    levels = _numbers(_table(value, _OFFSETS), least=1)
+    levels = _numbers(_table(value, _OFFSETS), min_number=1)
     yield GroupTable("", SCHEDULE_TOPIC, [(level - 1, offset) for level, offset in levels])
 
 
-def _numbers(table: Mapping[str, Any], *, least: int) -> list[tuple[int, int]]:
-    """Return (number, offset) of the entries of ``table`` that have a number of at least ``least`` and an offset."""
+def _numbers(table: Mapping[str, Any], *, min_number: int) -> list[tuple[int, int]]:
+    """Return (number, offset) of the entries of ``table`` with an offset and a number of at least ``min_number``."""
     return [
-        (number, offset) for text, offset in table.items() if (number := _number(text)) >= least and type(offset) is int
+        (number, offset)
+        for text, offset in table.items()
+        if (number := _number(text)) >= min_number and type(offset) is int
     ]
 
 
 def _lower(value: dict[str, Any], ahead: Iterable[GroupAhead]) -> None:
     ends = defaultdict[tuple[str, str], dict[int, int]](dict)
-    for one in ahead:
-        at = one.at
-        ends[at.topic, at.group][at.queue_id if at.group else at.queue_id + 1] = one.back_to
+    for group_ahead in ahead:
+        at = group_ahead.at
+        ends[at.topic, at.group][at.queue_id if at.group else at.queue_id + 1] = group_ahead.back_to
     for (topic, group), end_of in ends.items():
         for table in (_table(value, key) for key in (_OFFSETS, _RESETS)):
             own = _table(table, f"{topic}{_SEPARATOR}{group}") if group else table
@@ -189,20 +195,20 @@ def _with_number_keys(value: dict[str, Any], *, is_of_levels: bool) -> dict[str,
     Those of the resets have quotes: RocketMQ does not know this table, and could not skip it without them.
     """
     if is_of_levels:
-        return {key: _numbered(one) if key == _OFFSETS else one for key, one in value.items()}
+        return {key: _numbered(table) if key == _OFFSETS else table for key, table in value.items()}
     tables = (_OFFSETS, _PULLED)
     return {
-        key: {name: _numbered(queues) for name, queues in one.items()}
-        if key in tables and isinstance(one, dict)
-        else one
-        for key, one in value.items()
+        key: {name: _numbered(queues) for name, queues in table.items()}
+        if key in tables and isinstance(table, dict)
+        else table
+        for key, table in value.items()
     }
 
 
 def _numbered(table: Any) -> Any:
     if not isinstance(table, dict):
         return table
-    return {_number(text) if _number(text) >= 0 else text: one for text, one in table.items()}
+    return {_number(text) if _number(text) >= 0 else text: offset for text, offset in table.items()}
 
 
 @lru_cache(maxsize=4096)  # the tables of all groups repeat a few numbers

@@ -23,23 +23,24 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import DiskError, MisfiledQueueError
 from gantrymq.format.names import offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
+from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
+from gantrymq.format.queue_units import Units
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.reads import read_data
 from gantrymq.store.paths import OffsetFile
-from gantrymq.store.queue.consume_queue import REBUILD, UNIT_DTYPE
+from gantrymq.store.queue.consume_queue import REBUILD
 from gantrymq.store.queue.consume_queues import is_light
 from gantrymq.store.queue.queue_listing import QueueName
 
-RecordPlace = tuple[int, int]
+RecordLocation = tuple[int, int]
 """The physical offset of a record, and its size in bytes."""
 Slot = tuple[str, int, int]
 """Topic, queue id, queue offset."""
-SlotsAt = Callable[[Sequence[RecordPlace]], Sequence[Slot | None]]
+SlotsAt = Callable[[Sequence[RecordLocation]], Sequence[Slot | None]]
 """Returns the slot of the record at each place, or None if there is no record. Rising places are read fastest."""
 _LOOKED_AT = 64
-_NO_PLACE: RecordPlace = (-1, 0)
+_NO_LOCATION: RecordLocation = (-1, 0)
 
 
 class Owner(NamedTuple):
@@ -79,10 +80,10 @@ def judge_queue_files(
     Light queues are left out: their units point to records of other queues.
     """
     files = [(name, file) for name, listed in queues if not is_light(name[0]) for file in listed]
-    places = [_first_place(fs, file) for _, file in files]
-    slots = _slots(slots_at, {place for place in places if place is not None and place != _NO_PLACE})
-    for (name, file), place in zip(files, places, strict=True):
-        if place is None or slots.get(place) == (*name, file.offset // UNIT_SIZE):
+    locations = [_first_location(fs, file) for _, file in files]
+    slots = _slots(slots_at, {location for location in locations if location is not None and location != _NO_LOCATION})
+    for (name, file), location in zip(files, locations, strict=True):
+        if location is None or slots.get(location) == (*name, file.offset // UNIT_SIZE):
             yield JudgedFile(name, file, None)
         else:
             yield _judge_closely(fs, name, file, slots_at, log_begin, log_end)
@@ -102,8 +103,8 @@ def misfiled_queues(judged_files: Iterable[JudgedFile]) -> Iterator[tuple[Judged
         yield judged, MisfiledQueueError(judged.file.path, reason)
 
 
-def _first_place(fs: FileSystem, file: OffsetFile) -> RecordPlace | None:
-    """Return where the first unit points, _NO_PLACE if it points nowhere, or None if the file cannot be read."""
+def _first_location(fs: FileSystem, file: OffsetFile) -> RecordLocation | None:
+    """Return where the first unit points, _NO_LOCATION if it points nowhere, or None if the file cannot be read."""
     try:
         opened = fs.open(file.path)
         try:
@@ -112,12 +113,12 @@ def _first_place(fs: FileSystem, file: OffsetFile) -> RecordPlace | None:
             opened.close()
     except (FileNotFoundError, DiskError):  # reported when the file is needed
         return None
-    place, size, _ = decode_entry(raw) if len(raw) == UNIT_SIZE else (*_NO_PLACE, 0)
-    return (place, size) if place >= 0 and size >= MIN_RECORD_SIZE else _NO_PLACE
+    phy_offset, size, _ = decode_entry(raw) if len(raw) == UNIT_SIZE else (*_NO_LOCATION, 0)
+    return (phy_offset, size) if phy_offset >= 0 and size >= MIN_RECORD_SIZE else _NO_LOCATION
 
 
-def _slots(slots_at: SlotsAt, places: Iterable[RecordPlace]) -> dict[RecordPlace, Slot | None]:
-    ordered = sorted(places)
+def _slots(slots_at: SlotsAt, locations: Iterable[RecordLocation]) -> dict[RecordLocation, Slot | None]:
+    ordered = sorted(locations)
     return dict(zip(ordered, slots_at(ordered), strict=True))
 
 
@@ -129,32 +130,30 @@ def _judge_closely(
     try:
         opened = fs.open(file.path)
         try:
-            raw = np.frombuffer(read_data(opened, 0, file.size_bytes), np.uint8)
+            units = Units(read_data(opened, 0, file.size_bytes))
         finally:
             opened.close()
     except (FileNotFoundError, DiskError):
         return JudgedFile(name, file, None)
-    units = raw[: len(raw) - len(raw) % UNIT_SIZE].view(UNIT_DTYPE)
     rows = _rows_in_log(units, log_begin, log_end)
     if not len(rows):
         return JudgedFile(name, file, None)
-    last = (int(units["phy_offset"][rows[-1]]), int(units["size"][rows[-1]]))
+    last = units[int(rows[-1])][:2]
     if slots_at([last])[0] == (*name, first + int(rows[-1])):
         return JudgedFile(name, file, None)
     looked_at = np.unique(rows[np.linspace(0, len(rows) - 1, _LOOKED_AT).astype(np.int64)])
-    places = list(zip(units["phy_offset"][looked_at].tolist(), units["size"][looked_at].tolist(), strict=True))
-    slots, owners = _slots(slots_at, set(places)), Counter[Owner]()
-    for row, place in zip(looked_at.tolist(), places, strict=True):
-        if (slot := slots[place]) is not None:
+    locations = list(zip(units.phy_offsets[looked_at].tolist(), units.sizes[looked_at].tolist(), strict=True))
+    slots, owners = _slots(slots_at, set(locations)), Counter[Owner]()
+    for row, location in zip(looked_at.tolist(), locations, strict=True):
+        if (slot := slots[location]) is not None:
             owners[Owner(slot[0], slot[1], slot[2] - first - row)] += 1
-    nowhere = [place[0] for place in places if slots[place] is None]
-    return JudgedFile(name, file, _owner(name, file, owners), nowhere, len(places))
+    nowhere = [location[0] for location in locations if slots[location] is None]
+    return JudgedFile(name, file, _owner(name, file, owners), nowhere, len(locations))
 
 
-def _rows_in_log(units: NDArray[np.void], log_begin: int, log_end: int) -> NDArray[np.int64]:
-    places, sizes = units["phy_offset"], units["size"]
-    is_size = (sizes >= MIN_RECORD_SIZE) & (sizes != BLANK_UNIT_SIZE)
-    return np.flatnonzero(is_size & (places >= log_begin) & (places < log_end))
+def _rows_in_log(units: Units, log_begin: int, log_end: int) -> NDArray[np.int64]:
+    phy_offsets, is_record = units.phy_offsets, units.is_message & (units.sizes >= MIN_RECORD_SIZE)
+    return np.flatnonzero(is_record & (phy_offsets >= log_begin) & (phy_offsets < log_end))
 
 
 def _owner(name: QueueName, file: OffsetFile, slots: Counter[Owner]) -> Owner | None:
@@ -173,13 +172,10 @@ def _owner(name: QueueName, file: OffsetFile, slots: Counter[Owner]) -> Owner | 
         # continued with a gap.
         is_other_file = owner.distance != 0 and owner.distance * UNIT_SIZE % file.size_bytes == 0
         return owner if is_other_file and slots[owner] * 2 > queues.total() > 1 else None
-    # A single record may have a flipped bit in its topic or queue id.
-    return owner if count > 1 or not is_one_damage(queue, name) else None
+    # A single record may have a damaged topic or queue id.
+    return owner if count > 1 or not is_near(queue, name) else None
 
 
-def is_one_damage(stated: QueueName, name: QueueName) -> bool:
-    """Whether two queues differ in one bit of the queue id, or in one character of the topic."""
-    if stated[0] == name[0]:
-        return (stated[1] ^ name[1]).bit_count() == 1
-    is_alike = stated[1] == name[1] and len(stated[0]) == len(name[0])
-    return is_alike and sum(a != b for a, b in zip(stated[0], name[0], strict=True)) == 1
+def is_near(queue: QueueName, other: QueueName) -> bool:
+    """Whether two different queues are of one topic, or have one queue id: damage of one field leads between them."""
+    return queue != other and (queue[0] == other[0] or queue[1] == other[1])

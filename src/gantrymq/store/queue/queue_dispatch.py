@@ -30,6 +30,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from gantrymq.format.names import is_topic_storable
 from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.kernels import codes
@@ -39,7 +40,7 @@ from gantrymq.model.java import decode_utf8
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.queue.consume_queue import ConsumeQueue
-from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
+from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.queue.queue_units import PassedOver, QueueNumbers, QueueUnits, QueueUnitsEncoder, Renumbered
 
 _PLAUSIBLE_STEP = 4096
@@ -59,6 +60,33 @@ def repaired_offsets(offsets: Int64s, phy_offsets: Int64s, expected: int | None)
     origins = offsets - ranks
     if (origins == first).all() and 0 <= first <= int(phy_offsets[0]) // MIN_RECORD_SIZE:
         return offsets
+    # The obvious way: believe each record, since the broker numbered them one by one. It fails on one flipped bit. A
+    # bit of the high bytes makes a queue of a billion empty slots; a bit of the low bytes gives the message the slot of
+    # another one, which then has none; a bit that makes 0 of the offset looks like a recreated topic, and the whole
+    # queue before it is dropped. The second obvious way, to count and ignore what records say, fails as well: a topic
+    # that was deleted and created again does begin at 0, retention and lost log files do leave gaps, and a counted
+    # number behind a gap gives every later message a wrong offset for ever, so that consumers skip or repeat.
+    #
+    # A record alone proves nothing, but two that agree do: a flipped bit hits one of them. So each record is read
+    # together with its successor. "Origin" is a record's offset minus its rank in this run: records that follow each
+    # other without a gap have one origin, and the comparison of a record with its successor is one of two numbers.
+    #
+    # Records of a queue that breaks its order, in the order in which the readings are tried:
+    #
+    #   due  own  next   verdict
+    #    7    9    7     a stranger: the next record has the offset that was due. It gets the slot of the record before
+    #                    it, which is taken, so it enters no slot, and the queue goes on with 7.
+    #    7    0    8     one flipped bit: a restart at 0 needs a second record that says 1. Use 7.
+    #    7    9    8     a flipped bit: nothing continues from 9. Use 7.
+    #    7    9   10     a real step: 9 and 10 agree. Two messages are missing; the slots of 7 and 8 stay empty.
+    #    7    5    6     a real step back: 5 and 6 agree. They repeat slots that are taken.
+    #    7    0    1     a restart: the topic was deleted and created again. The queue begins at 0 again.
+    #    7    9    -     the end of the run: a small step is believed, one above _PLAUSIBLE_STEP is not. The next run
+    #                    decides when it comes (QueueDispatcher keeps the possible restart and the stray record).
+    #    -    5    6     the first record of a queue: nothing is due. _origin_of_first lets the next two records vote.
+    #    7  10^9   8     impossible: the log before the record has no room for so many records. Use 7.
+    #
+    # What is wrong here is not lost: a record without a slot is named by verify and quarantined by a rebuild.
     possible = (offsets >= 0) & (offsets <= phy_offsets // MIN_RECORD_SIZE)
     before = _origin_of_first(origins, possible, phy_offsets) if expected is None else expected
     for i in range(count):
@@ -206,8 +234,8 @@ class QueueDispatcher:
         self._note_ends(set(numbers[ordinals].tolist()) - {-1} if is_small else range(len(self._by_number)))
         last: int = missing_units(batch.columns, batch.count, ordinals, numbers, self._ends, self._wanted)
         if len(self._left_out):
-            places = batch.columns[codes.PHY_OFFSET, : batch.count]
-            self._wanted[: batch.count][np.isin(places, self._left_out)] = -1
+            phy_offsets = batch.columns[codes.PHY_OFFSET, : batch.count]
+            self._wanted[: batch.count][np.isin(phy_offsets, self._left_out)] = -1
         return self._wanted, last
 
     def _note_ends(self, numbers: Iterable[int]) -> None:
@@ -277,7 +305,7 @@ def append_units(
 
     Raises DiskFullError, and QueueGapError without ``fill_gaps``.
     """
-    claimed, places = grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end]
+    claimed, phy_offsets = grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end]
     if claimed[0] == 1:
         queue.restart_at_zero()
     queue.possible_restart = None
@@ -285,9 +313,9 @@ def append_units(
         queue.take_back_stray()
     queue.stray_candidate = None
     expected = queue.max_offset if queue.max_physic_offset >= 0 else None
-    offsets = repaired_offsets(claimed, places, expected)
+    offsets = repaired_offsets(claimed, phy_offsets, expected)
     if begin_of is not None and offsets is not claimed and (claimed[offsets != 0] == 0).any():
-        restarts = np.flatnonzero((claimed == 0) & (places == begin_of(queue.topic, queue.queue_id)))
+        restarts = np.flatnonzero((claimed == 0) & (phy_offsets == begin_of(queue.topic, queue.queue_id)))
         if len(restarts):
             queue.destroy()
             append_units(queue, grouped, begin + int(restarts[0]), end, fill_gaps=fill_gaps)

@@ -22,6 +22,7 @@ from gantrymq.model.java import decode_utf8
 from gantrymq.store.log.record_batch import BATCH_RECORDS, QueueInterner, RecordBatch
 
 _NONE = np.array([-1], np.int64)
+_FIELDS = 4
 
 
 class QueueNumbers:
@@ -93,9 +94,6 @@ class QueueNumbers:
         numbers = np.concatenate((known[:-1], added, _NONE))
         self._numbers_of[queues] = numbers
         return numbers
-
-
-_FIELDS = 4
 
 
 class QueueUnits(NamedTuple):

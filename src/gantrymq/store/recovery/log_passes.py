@@ -78,13 +78,13 @@ class LostRecords:
         file = self._log.queue.find(offset)
         if file is None or (begin := self._end_of_lost(file, offset - file.file_from_offset)) is None:
             return None
-        found = next_record(MappedSource(file), begin, lambda at, size: file.file.lost_in(at, size) is None).position
-        following = self._log.roll_next_file(offset) if found is None else file.file_from_offset + found
+        head_at = next_record(MappedSource(file), begin, lambda at, size: file.file.lost_in(at, size) is None).position
+        following = self._log.roll_next_file(offset) if head_at is None else file.file_from_offset + head_at
         return following if self._log.queue.find(following) is not None else None
 
     def _end_of_lost(self, file: MappedFile, position: int) -> int | None:
         """The end of the lost bytes that overlap the record or blank at ``position``; None if none do."""
-        ranges = [one for one in self._lost.ranges(file.path) if one[1] > position]
+        ranges = [lost_range for lost_range in self._lost.ranges(file.path) if lost_range[1] > position]
         if not ranges or file.size - position < BLANK_SIZE:
             return ranges[0][1] if ranges else None
         begin, end, _ = ranges[0]

@@ -26,7 +26,8 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, MissingLogEndError, NotAStoreError
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
 from gantrymq.format.names import offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry, decode_entry
+from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry, decode_entry
+from gantrymq.format.queue_units import Units
 from gantrymq.format.record import CheckCRC
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import File, FileSystem
@@ -35,7 +36,6 @@ from gantrymq.store.log.log_scanner import LogScanner
 from gantrymq.store.log.mapped_file_queue import ACCEPT
 from gantrymq.store.log.record_batch import DigestScan, check_code, first_torn
 from gantrymq.store.paths import OffsetFile, StorePaths, offset_files
-from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.queue_listing import ListedQueue
 
 _BESIDE_BODY_BYTES = 128 << 10  # of a record: topic, properties, and the blank after it
@@ -107,9 +107,11 @@ def _error(
     paths: StorePaths, end: int, size: int, behind: Sequence[_Behind], stated_end: int, *, is_empty: bool
 ) -> MissingLogEndError:
     path = paths.directory_for(end // size) / offset_name(end)
-    reached = max([stated_end, *(one.last.phy_offset + one.last.size_bytes for one in behind)])
+    reached = max(
+        [stated_end, *(queue_behind.last.phy_offset + queue_behind.last.size_bytes for queue_behind in behind)]
+    )
     if behind:
-        count, example = sum(one.end - one.begin for one in behind), behind[0].directory
+        count, example = sum(queue_behind.end - queue_behind.begin for queue_behind in behind), behind[0].directory
         queues = f"{len(behind)} consume queues" if len(behind) > 1 else f"consume queue {example.name}"
         evidence = f"{count} entries of {queues} ({example.parent.name}/{example.name}) point after it"
     else:
@@ -163,9 +165,9 @@ def _is_full(fs: FileSystem, paths: StorePaths, last: OffsetFile, config: Messag
 def _units_behind(fs: FileSystem, queues: Iterable[ListedQueue], end: int, file_size: int) -> Iterator[_Behind]:
     """Yield, for each queue whose last unit points past ``end``, its units that do."""
     for _, directory, files in queues:
-        found = [one for one in files if one.size_bytes == file_size]
+        whole_files = [file for file in files if file.size_bytes == file_size]
         try:
-            behind = _behind(fs, directory, found, end)
+            behind = _behind(fs, directory, whole_files, end)
         except (DiskError, FileNotFoundError):  # unreadable files are no evidence
             continue
         if behind is not None:
@@ -196,7 +198,7 @@ def _behind(fs: FileSystem, directory: Path, files: Sequence[OffsetFile], end: i
 
 
 def _leads_behind(unit: QueueEntry, end: int) -> bool:
-    return unit.phy_offset >= end and 0 < unit.size_bytes != BLANK_UNIT_SIZE
+    return unit.is_message and unit.phy_offset >= end
 
 
 def _first_where(file: File, count: int, is_so: Callable[[QueueEntry], bool]) -> int:
@@ -217,21 +219,22 @@ def _unit(file: File, number: int) -> QueueEntry:
 
 def _agree(fs: FileSystem, behind: Sequence[_Behind], page: Checkpoint, end: int, file_size: int) -> bool:
     """Whether a unit points exactly to the end of the log, joins another unit, or is the last one by the checkpoint."""
-    places = []
-    for one in behind:
-        begin, stop = one.begin * UNIT_SIZE, min(one.end, one.begin + _MAX_UNITS) * UNIT_SIZE
+    ranges = []
+    for queue_behind in behind:
+        begin, stop = queue_behind.begin * UNIT_SIZE, min(queue_behind.end, queue_behind.begin + _MAX_UNITS) * UNIT_SIZE
         try:
-            file = fs.open(one.directory / offset_name(begin - begin % file_size))
+            file = fs.open(queue_behind.directory / offset_name(begin - begin % file_size))
             try:
                 raw = file.read_at(begin % file_size, stop - begin)
             finally:
                 file.close()
         except (DiskError, FileNotFoundError):
             continue
-        units = np.frombuffer(raw[: len(raw) - len(raw) % UNIT_SIZE], UNIT_DTYPE)
-        units = units[(units["phy_offset"] >= end) & (units["size"] > 0) & (units["size"] != BLANK_UNIT_SIZE)]
-        places.append(np.stack([units["phy_offset"], units["phy_offset"] + units["size"]]).astype(np.int64))
-    begins, ends = np.concatenate(places, axis=1) if places else np.empty((2, 0), np.int64)
+        units = Units(raw)
+        is_behind = units.is_message & (units.phy_offsets >= end)
+        begins = units.phy_offsets[is_behind]
+        ranges.append(np.stack([begins, begins + units.sizes[is_behind]]))
+    begins, ends = np.concatenate(ranges, axis=1) if ranges else np.empty((2, 0), np.int64)
     expected = [end, page.logics_physical_offset]
     return bool(
         np.isin(begins, expected).any() or np.isin(ends, begins).any() or np.isin(ends, [page.confirm_phy_offset]).any()

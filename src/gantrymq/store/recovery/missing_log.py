@@ -37,7 +37,7 @@ from gantrymq.errors import (
 )
 from gantrymq.format.index import HEADER_SIZE, decode_header
 from gantrymq.format.names import is_index_name, offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
+from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
 from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, PHY_OFFSET_AT, Layout, encode_blank, read_layout
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.log.mapped_file_queue import ACCEPT, SALVAGE
@@ -48,6 +48,9 @@ from gantrymq.store.recovery.missing_end import missing_end, read_checkpoint
 _HOUR_MS = 3_600_000
 _HEAD = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+_MAX_MISSING_FILES = 4096
+_HEAD_SIZE = PHY_OFFSET_AT + 8
+_BACK = "mount or copy it back, or give all directories of the log (storePathCommitLog, -c)"
 
 
 class MissingBegin(NamedTuple):
@@ -105,7 +108,7 @@ def missing_begin(
         return None
     number = first.offset // config.mapped_file_size_commit_log - 1
     path = paths.directory_for(max(number, 0)) / f"{max(first.offset - config.mapped_file_size_commit_log, 0):020d}"
-    empty = (one for one in paths.commit_logs if not offset_files(fs, [one]))
+    empty = (directory for directory in paths.commit_logs if not offset_files(fs, [directory]))
     return MissingBegin(path, first.offset, queue, hours, next(empty, None))
 
 
@@ -139,17 +142,12 @@ def _queue_in_front(fs: FileSystem, queues: Iterable[ListedQueue], begin: int) -
                 file.close()
         except (DiskError, FileNotFoundError):
             continue
-        if 0 < unit.size_bytes != BLANK_UNIT_SIZE and 0 <= unit.phy_offset < begin:
+        if unit.is_message and unit.phy_offset < begin:
             return directory
     return None
 
 
-_MAX_MISSING_FILES = 4096
-_HEAD_SIZE = PHY_OFFSET_AT + 8
-_BACK = "mount or copy it back, or give all directories of the log (storePathCommitLog, -c)"
-
-
-class LogState(NamedTuple):
+class LogFindings(NamedTuple):
     """What is wrong with the log's files.
 
     ``problems`` keep the store from opening for writing, the most severe first; empty for a healthy or a new store.
@@ -160,7 +158,7 @@ class LogState(NamedTuple):
     notes: list[StoreError]
 
 
-def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None) -> LogState:
+def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None) -> LogFindings:
     """Check the directories of the log and, if necessary, the queues, in at most one walk.
 
     ``config`` has the sizes that the files have. ``now_ms`` decides what is younger than fileReservedTime (None: now).
@@ -171,10 +169,10 @@ def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now
     if not any(_has_record(fs, file) for file in files):
         end = files[-1].offset + size if files else 0
         if files and fs.exists(paths.abort) and _checkpoint_offset(fs, paths) <= end:
-            return LogState([], [])  # a power cut took the records: the names of log files are durable before them
+            return LogFindings([], [])  # a power cut took the records: the names of log files are durable before them
         if (reason := _known_records(fs, paths, queues, has_files=bool(files))) is not None:
-            return LogState([_missing_log(fs, paths, reason, has_files=bool(files))], [])
-        return LogState([], [])
+            return LogFindings([_missing_log(fs, paths, reason, has_files=bool(files))], [])
+        return LogFindings([], [])
     while not files[-1].size_bytes:  # a power cut took its size; load() removes it
         files.pop()
     renamed = dict(_renamed_files(fs, paths, size))
@@ -189,13 +187,13 @@ def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     begin = missing_begin(fs, paths, listed, queues, config, now_ms)
     if begin is None:
-        return LogState(problems, [])
+        return LogFindings(problems, [])
     if begin.directory is None:
-        return LogState(problems, [begin.note()])
+        return LogFindings(problems, [begin.note()])
     problem = begin.problem(exists=fs.exists(begin.directory))
-    if not any(one.path == problem.path for one in problems):
+    if not any(log_problem.path == problem.path for log_problem in problems):
         problems.append(problem)
-    return LogState(problems, [])
+    return LogFindings(problems, [])
 
 
 def one_of_each(fs: FileSystem, files: list[OffsetFile]) -> tuple[list[OffsetFile], list[DuplicateFileError]]:
@@ -203,15 +201,15 @@ def one_of_each(fs: FileSystem, files: list[OffsetFile]) -> tuple[list[OffsetFil
 
     Of several files with one offset, the first whose first record has that offset is used.
     """
-    kept, duplicates = [], []
+    chosen_files, duplicates = [], []
     for offset, group in groupby(files, lambda file: file.offset):
         same = list(group)
-        one = same[0]
+        chosen = same[0]
         if len(same) > 1:
-            one = next((file for file in same if first_record_offset(fs, file.path) == offset), one)
-            duplicates += [DuplicateFileError(file.path, one.path, SALVAGE) for file in same if file is not one]
-        kept.append(one)
-    return kept, duplicates
+            chosen = next((file for file in same if first_record_offset(fs, file.path) == offset), chosen)
+            duplicates += [DuplicateFileError(file.path, chosen.path, SALVAGE) for file in same if file is not chosen]
+        chosen_files.append(chosen)
+    return chosen_files, duplicates
 
 
 def require_whole_log(
@@ -221,21 +219,21 @@ def require_whole_log(
     now_ms: int | None = None,
     *,
     accepts_end: bool = False,
-) -> LogState:
+) -> LogFindings:
     """Raise the most severe problem, unless the settings accept it. Fill files missing in the middle with a blank.
 
     With ``accepts_end`` the newest files may be missing too, for a caller that reports what recovery cuts then. Returns
     the accepted problems. A file of a wrong length is left to load(), which refuses it.
     """
     state = log_state(fs, paths, config, now_ms)
-    missing = [one for one in state.problems if not isinstance(one, WrongFileSizeError)]
+    missing = [problem for problem in state.problems if not isinstance(problem, WrongFileSizeError)]
     for problem in missing:
         if not config.accept_missing_commit_log and not (accepts_end and isinstance(problem, MissingLogEndError)):
             raise problem
     for problem in missing:
         if isinstance(problem, MissingFileError):
             fill_gap(fs, paths, config.mapped_file_size_commit_log, problem)
-    return LogState(missing, state.notes)
+    return LogFindings(missing, state.notes)
 
 
 def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFileError) -> None:

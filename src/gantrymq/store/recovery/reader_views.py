@@ -21,7 +21,7 @@ from gantrymq.errors import (
     WrongFileSizeError,
 )
 from gantrymq.format.names import offset_name, parse_offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
+from gantrymq.format.queue_entry import UNIT_SIZE, decode_entry
 from gantrymq.format.queue_ext import is_address
 from gantrymq.format.record import BLANK_SIZE, encode_blank
 from gantrymq.format.stop_reason import StopReason
@@ -125,9 +125,9 @@ def cut_misfiled_queues(
         problems.append(error)
         directory = judged.file.path.parent
         files = offset_files(fs, [directory])
-        kept = [file for file in files if file.offset < judged.file.offset]
-        begin = min(begin, _last_phy_offset(fs, kept))
-        for file in files[len(kept) :]:
+        remaining = [file for file in files if file.offset < judged.file.offset]
+        begin = min(begin, _last_phy_offset(fs, remaining))
+        for file in files[len(remaining) :]:
             fs.remove(file.path)
         fs.remove_directory(directory)
         fs.remove_directory(directory.parent)
@@ -170,7 +170,7 @@ def _last_phy_offset(fs: OverlayFileSystem, files: list[OffsetFile]) -> int:
         entry = decode_entry(file.read_at(files[-1].size_bytes - UNIT_SIZE, UNIT_SIZE))
     finally:
         file.close()
-    return 0 if entry.size_bytes == BLANK_UNIT_SIZE else max(entry.phy_offset, 0)
+    return 0 if entry.is_filler else max(entry.phy_offset, 0)
 
 
 def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list[StoreError]:
@@ -181,8 +181,10 @@ def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list
         files = offset_files(fs, [directory])
         while files and not files[-1].size_bytes:
             files.pop()
-        found = (_problem(directory, files[:number], file, file_size, REBUILD_EXT) for number, file in enumerate(files))
-        if (problem := next((one for one in found if one is not None), None)) is not None:
+        file_problems = (
+            _problem(directory, files[:number], file, file_size, REBUILD_EXT) for number, file in enumerate(files)
+        )
+        if (problem := next((problem for problem in file_problems if problem is not None), None)) is not None:
             problems.append(problem)
         elif not files and _has_extended_unit(fs, queue_files):
             problems.append(StoreError(directory, f"holds no file, but the queue's entries point there; {REBUILD_EXT}"))

@@ -16,28 +16,28 @@ Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnorm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from gantrymq.clock import Clock
-from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, DiskFullError
 from gantrymq.format.record import CheckCRC, Layout, decode_record
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.index.index_dispatch import IndexDispatcher, IndexWorker
 from gantrymq.store.index.index_service import IndexService
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.log.record_batch import RecordBatch, first_torn
+from gantrymq.store.opening import LoadedStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.consume_queues import ConsumeQueues, is_light
-from gantrymq.store.queue.group_offsets import GroupAhead, end_in, groups_ahead, read_group_offsets
+from gantrymq.store.queue.group_offsets import GroupAhead, end_in, groups_ahead, read_group_offsets, set_back
 from gantrymq.store.queue.queue_dispatch import QueueDispatcher, QueueGapError
 from gantrymq.store.recovery.log_passes import (
     LostRecords,
@@ -48,6 +48,8 @@ from gantrymq.store.recovery.log_passes import (
     unjudged,
 )
 from gantrymq.store.recovery.recover_start import FirstRecord, StartRule
+
+_LOGGER = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]
 _FAR = 1 << 62
@@ -103,39 +105,66 @@ class RecoveryReport:
 
     def find_groups_ahead(self, fs: FileSystem, paths: StorePaths, queues: ConsumeQueues) -> list[GroupAhead]:
         """Set and return the consumer groups and delay levels that are ahead of these queues, after the recovery."""
-        end_of = end_in(queues, {one.topic for one in self.cut_queues})
+        end_of = end_in(queues, {cut_queue.topic for cut_queue in self.cut_queues})
         self.groups_ahead = groups_ahead(read_group_offsets(fs, paths), end_of)
         return self.groups_ahead
 
+    def set_groups_back(self, fs: FileSystem, paths: StorePaths, queues: ConsumeQueues) -> None:
+        """Set groups that are ahead of their queue back to its end, before the next message gets an offset."""
+        ahead = self.find_groups_ahead(fs, paths, queues)
+        set_back(fs, paths, ahead)
+        for group_offset, end in ahead:
+            text = "%s had committed offset %d of %s/%d, which ends at %d: it is set back to that"
+            _LOGGER.warning(
+                text, group_offset.name, group_offset.offset, group_offset.topic, group_offset.queue_id, end
+            )
 
-@dataclass
-class Recovery:
-    """One recovery over the opened parts of a store. Call :meth:`run` once.
 
-    ``dropped_index`` are the index files that the load dropped, each with the physical offset at which its content
-    begins. ``progress(step, done, total)`` is called at intervals; the numbers are bytes. ``deleted_ends`` are those of
-    DeletedTopics. Units that queues miss for records from ``queues_from`` on are put too.
+@dataclass(frozen=True, slots=True)
+class ReaderView:
+    """What a recovery for a reader does differently.
 
-    For readers only: ``trusts_writer`` if a clean exit or a running writer shows that there was no crash;
-    ``keeps_queues`` to show queues and index as they are although there is no log; ``lost`` so that unreadable records
-    do not end the log.
+    ``trusts_writer`` if a clean exit or a running writer shows that there was no crash. ``keeps_queues`` to show queues
+    and index as they are although there is no log. Units that queues miss for records from ``queues_from`` on are put
+    too. ``lost`` records, which are unreadable, do not end the log.
     """
 
-    log: CommitLog
-    queues: ConsumeQueues
-    checkpoint: StoreCheckpoint
-    queue_dispatcher: QueueDispatcher
-    index_dispatcher: IndexDispatcher | None
-    config: MessageStoreConfig
-    clock: Clock
-    last_exit_ok: bool
-    dropped_index: list[tuple[Path, int]]
-    deleted_ends: Mapping[str, int] = field(default_factory=dict)
-    progress: Progress | None = None
     trusts_writer: bool = False
     keeps_queues: bool = False
     queues_from: int | None = None
     lost: LostRecords | None = None
+
+
+_NO_VIEW = ReaderView()
+
+
+class Recovery:
+    """One recovery over the opened parts of a store. Call :meth:`run` once.
+
+    ``dropped_index`` are the index files that the load dropped, each with the physical offset at which its content
+    begins. ``progress(step, done, total)`` is called at intervals; the numbers are bytes.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedStore,
+        *,
+        clock: Clock,
+        queue_dispatcher: QueueDispatcher,
+        index_dispatcher: IndexDispatcher | None = None,
+        dropped_index: Sequence[tuple[Path, int]] = (),
+        progress: Progress | None = None,
+        view: ReaderView = _NO_VIEW,
+    ) -> None:
+        parts = loaded.parts
+        self.log, self.queues, self.checkpoint = parts.log, parts.queues, parts.checkpoint
+        self.deleted_ends = parts.deleted.ends
+        self.config, self.last_exit_ok = loaded.config, loaded.last_exit_ok
+        self.clock, self.progress = clock, progress
+        self.queue_dispatcher, self.index_dispatcher = queue_dispatcher, index_dispatcher
+        self.dropped_index = dropped_index
+        self.trusts_writer, self.keeps_queues = view.trusts_writer, view.keeps_queues
+        self.queues_from, self.lost = view.queues_from, view.lost
 
     def run(self) -> RecoveryReport:
         """Recover. A second run changes nothing more. Raises DiskFullError."""
@@ -165,8 +194,10 @@ class Recovery:
         with self._step(report, "recoverTopicQueueTable"):
             self.queues.correct_min_offset(self.log.min_offset)
         if self.log.min_offset == 0:  # no log file was ever removed, so each queue began with its first message
-            late = (one for one in self.queues if 0 < one.min_offset < one.max_offset and not is_light(one.topic))
-            report.late_queues = [LateQueue(one.topic, one.queue_id, one.min_offset) for one in late]
+            late = (
+                queue for queue in self.queues if 0 < queue.min_offset < queue.max_offset and not is_light(queue.topic)
+            )
+            report.late_queues = [LateQueue(queue.topic, queue.queue_id, queue.min_offset) for queue in late]
         report.min_phy_offset, report.max_phy_offset = self.log.min_offset, self.log.max_offset
         # Units that the checkpoint does not cover were dropped and put again if true. They count as neither cut nor
         # added.
@@ -258,13 +289,13 @@ class Recovery:
         times, so the checkpoint decides, which was read before them.
         """
         if self.last_exit_ok:
-            place = self.queues.last_phy_offset
+            phy_offset = self.queues.last_phy_offset
         else:
-            place = self.checkpoint.page.logics_physical_offset
-            place = place if place < self.queues.max_phy_offset else -1
-        file = self.log.queue.find(place) if place > 0 else None
-        record = self._record_in(file, place - file.file_from_offset) if file is not None else None
-        return place if record is not None and record.phy_offset == place else 0
+            phy_offset = self.checkpoint.page.logics_physical_offset
+            phy_offset = phy_offset if phy_offset < self.queues.max_phy_offset else -1
+        file = self.log.queue.find(phy_offset) if phy_offset > 0 else None
+        record = self._record_in(file, phy_offset - file.file_from_offset) if file is not None else None
+        return phy_offset if record is not None and record.phy_offset == phy_offset else 0
 
     def _first_record(self, file: MappedFile) -> FirstRecord | None:
         return self._record_in(file, 0)
@@ -363,7 +394,9 @@ class Recovery:
         return behind + file.data_end(at) - at
 
 
-def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple[Path, int]], log: CommitLog) -> int:
+def index_begin(
+    report: RecoveryReport, index: IndexService, dropped: Sequence[tuple[Path, int]], log: CommitLog
+) -> int:
     """Return the physical offset from which the log must be indexed.
 
     After a clean exit that is one byte past the end of the last record that a queue points to, so that the next record

@@ -26,15 +26,18 @@ from zlib import crc32
 
 from gantrymq.errors import StoreError, StorePermissionError, UnusableFileError
 from gantrymq.format.checkpoint import Checkpoint
-from gantrymq.format.names import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, is_index_name, parse_offset_name
+from gantrymq.format.names import is_index_name, parse_offset_name
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
 from gantrymq.model.java import LONG_MAX
 from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.entries import REBUILD_WORK, Use, names_for
 from gantrymq.store.paths import StorePaths, offset_files
 
-WORK_DIRECTORY = "rebuild.tmp"  # the directory of a store in which a rebuild makes its files
+WORK_DIRECTORY = REBUILD_WORK  # the directory of a store in which a rebuild makes its files
+_MARK = "ready.json"
+_END_BYTES = 4096
 
 
 class FileSwap:
@@ -83,11 +86,13 @@ class FileSwap:
 
     def run(self) -> int:
         """Move the files. Returns how many old files were removed without a new file of the same name."""
-        gone = sum(self._move(source, target, names) for source, target, names in self.moves)
+        removed_count = sum(self._move(source, target, names) for source, target, names in self.moves)
         # All at once, because a rebuild has thousands. The parents are synced too: a killed store may not have synced
         # the name of an existing directory, and a power cut would take the moved files with it.
-        self._fs.sync_directory(*dict.fromkeys(one for _, target, _ in self.moves for one in self._down_to(target)))
-        return gone
+        self._fs.sync_directory(
+            *dict.fromkeys(directory for _, target, _ in self.moves for directory in self._down_to(target))
+        )
+        return removed_count
 
     def _down_to(self, target: Path) -> Iterator[Path]:
         """Yield the directories from the store's down to ``target``."""
@@ -95,6 +100,37 @@ class FileSwap:
         yield from (self._root / above for above in (*reversed(below.parents), below))
 
     def _move(self, source: Path, target: Path, names: list[str]) -> int:
+        # The obvious way: rename the old directory away, rename the new one to its place, remove the old one. It fails
+        # three times. A queue's directory can be a mount or a link, which cannot be renamed; foreign files in it would
+        # go with it; and between the two renames the queue has no files at all, which RocketMQ takes for a queue
+        # without messages: it makes new files at 0 and serves them. The second obvious way, to rename file over file,
+        # leaves a mixture after a kill: units of the old numbering in one file, of the new one in the next.
+        #
+        # The mark is durable before the first file moves, so a swap that began is always finished: by the next open,
+        # the next rebuild, or by this process. Only the order within a directory is left to choose. At each moment a
+        # reader must find an unbroken run of files, because a gap ends a queue:
+        #
+        #   names of the old and the new files    what is done
+        #   the same                              each rename replaces one file; the run is unbroken at each step
+        #   old ones begin earlier or end later   old ones are removed first, newest first; then new ones come, oldest
+        #                                         first
+        #   there are no old ones                 new ones come, oldest first
+        #   there are no new ones                 old ones are removed, newest first, and the directory with them
+        #
+        # Finished twice is finished once. A file that moved is no longer at its source (``left``), so it counts as one
+        # of the new files of the target (``moved``) and is not removed as an old one:
+        #
+        #   killed                                what a second run finds
+        #   before the first removal              everything as planned
+        #   between two removals                  fewer old files; the newest of them are removed next
+        #   between removals and moves            no old file; the sync of the directory keeps it so after a power cut
+        #   between two moves                     some names only at the target; the others are moved
+        #   behind the last move                  nothing to do; then the mark is removed
+        #
+        # What makes the mark itself safe: its CRC (a torn mark counts as none, and nothing had moved yet), the end of
+        # the log with a checksum (RocketMQ does not know the mark; if it appended meanwhile, the new files are out of
+        # date), and that a source below rebuild.tmp and a target of a queue or the index are the only paths that are
+        # accepted.
         left = self._files(source)
         moved = set(names) - set(left)
         old = [name for name in self._files(target) if name not in moved]
@@ -164,7 +200,7 @@ class SwapMark:
         if not all(-LONG_MAX - 1 <= number <= LONG_MAX for number in mark.checkpoint):
             raise ValueError("its checkpoint has an invalid number")
         for source, target, _ in mark.moves:
-            if not (_is_in(source, WORK_DIRECTORY) and _is_in(target, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX)):
+            if not (_is_in(source, WORK_DIRECTORY) and _is_in(target, *names_for(Use.REBUILT))):
                 raise ValueError(f"it moves nothing from {source!r} to {target!r}")
         return mark
 
@@ -174,11 +210,7 @@ class SwapMark:
 
 def _is_in(path: str, *directories: str) -> bool:
     parts = PurePosixPath(path).parts
-    return parts[:1] in [(one,) for one in directories] and ".." not in parts
-
-
-_MARK = "ready.json"
-_END_BYTES = 4096
+    return parts[:1] in [(directory,) for directory in directories] and ".." not in parts
 
 
 class ReadySwap:

@@ -37,16 +37,16 @@ _Front = tuple[int, int, int, int, int, bytes, bytes]  # body CRC, flag, sysFlag
 class Redelivery:
     """One due message. ``due_ms`` is its TIMER_OUT_MS; ``front`` has the fields of its record that do not change."""
 
-    __slots__ = ("_body", "_front", "_properties", "_template", "due_ms", "queue_id", "size_bytes", "topic")
+    __slots__ = ("_front", "_properties", "_template", "body", "due_ms", "queue_id", "size_bytes", "topic")
 
     def __init__(self, topic: str, queue_id: int, due_ms: int, front: _Front, body: bytes, properties: bytes) -> None:
         self.topic, self.queue_id, self.due_ms = topic, queue_id, due_ms
-        self._front, self._body, self._properties = front, body, properties
+        self._front, self.body, self._properties = front, body, properties
 
     @property
     def body_bytes(self) -> int:
         """The size of the message's body."""
-        return len(self._body)
+        return len(self.body)
 
     @property
     def wait_store_msg_ok(self) -> bool:
@@ -57,13 +57,11 @@ class Redelivery:
         """See :class:`gantrymq.store.log.appendable.Appendable`."""
         _, _, _, _, _, born_host, own_host = self._front
         template = self._template = template_of(self.topic, _host(born_host), _host(own_host))
-        self.size_bytes = size = template.size_bytes + len(self._body) + len(self._properties)
+        self.size_bytes = size = template.size_bytes + len(self.body) + len(self._properties)
         if len(self._properties) > record.MAX_PROPERTIES_LENGTH:
             return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
         fits = size + record.BLANK_SIZE <= config.mapped_file_size_commit_log
-        return (
-            _PUT_OK if fits and len(self._body) <= config.max_message_size_bytes else PutMessageStatus.MESSAGE_ILLEGAL
-        )
+        return _PUT_OK if fits and len(self.body) <= config.max_message_size_bytes else PutMessageStatus.MESSAGE_ILLEGAL
 
     def append(
         self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
@@ -76,7 +74,7 @@ class Redelivery:
         file.write(
             self._template.encode(
                 body_crc, self.queue_id, flag, queue_offset, phy_offset, sys_flag, born_ms, store_timestamp_ms,
-                reconsume_times, 0, self._body, self._properties,
+                reconsume_times, 0, self.body, self._properties,
             )
         )  # fmt: skip
         next_offsets[queue] = queue_offset + 1

@@ -38,8 +38,8 @@ from gantrymq.model.status import PutMessageStatus
 
 # The bytes that deliveries and rolls add to the properties of a waiting message.
 _RESERVED_BYTES = CRC_PROPERTY_SIZE + sum(
-    len(name) + len(str(most)) + 2
-    for name, most in (
+    len(name) + len(str(max_value)) + 2
+    for name, max_value in (
         (PROPERTY_TIMER_ENQUEUE_MS, LONG_MAX),
         (PROPERTY_TIMER_DEQUEUE_MS, LONG_MAX),
         (PROPERTY_TIMER_ROLL_TIMES, INT_MAX),

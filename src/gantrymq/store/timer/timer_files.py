@@ -85,12 +85,12 @@ class TimerMetrics:
         self._dirty = False
 
     def load(self) -> None:
-        """Read the file. Entries that are not numbers are ignored."""
-        kept = self._file.load()
-        table, version = kept.get("timingCount"), kept.get("dataVersion")
-        for topic, one in table.items() if isinstance(table, dict) else ():
-            if isinstance(one, dict):
-                self._counts[topic] = _number(one.get("count")), _number(one.get("timeStamp"))
+        """Read the file. Entries that are not numbers are ignored, and those below 0, of a broker that was killed."""
+        saved = self._file.load()
+        table, version = saved.get("timingCount"), saved.get("dataVersion")
+        for topic, entry in table.items() if isinstance(table, dict) else ():
+            if isinstance(entry, dict):
+                self._counts[topic] = max(_number(entry.get("count")), 0), _number(entry.get("timeStamp"))
         if isinstance(version, dict):
             self._counter, self._changed_ms = _number(version.get("counter")), _number(version.get("timestamp"))
 
@@ -102,11 +102,11 @@ class TimerMetrics:
 
     def count(self, topic: str) -> int:
         """The number of waiting messages of a topic."""
-        return self._counts.get(topic, (0, 0))[0]
+        return max(self._counts.get(topic, (0, 0))[0], 0)
 
     def counts(self) -> dict[str, int]:
         """The number of waiting messages of each topic. Thread rule: any thread."""
-        return {topic: count for topic, (count, _) in list(self._counts.items())}
+        return {topic: max(count, 0) for topic, (count, _) in list(self._counts.items())}
 
     def forget(self, topic: str) -> None:
         """Drop the count of a topic (removeTimingCount)."""
@@ -119,7 +119,7 @@ class TimerMetrics:
 
     def table(self) -> dict[str, Any]:
         """The JSON object (TimerMetricsSerializeWrapper)."""
-        counts = dict(self._counts)
+        counts = {topic: (max(count, 0), at_ms) for topic, (count, at_ms) in list(self._counts.items())}
         version = {"counter": self._counter, "stateVersion": 0, "timestamp": self._changed_ms}
         timing = {topic: {"count": count, "timeStamp": at_ms} for topic, (count, at_ms) in counts.items()}
         return {"dataVersion": version, "timingCount": timing}

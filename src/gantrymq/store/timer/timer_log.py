@@ -53,6 +53,7 @@ class TimerLog:
         sizes = {file.size_bytes for file in offset_files(fs, (directory,))} - {0}
         if len(sizes) == 1 and min(sizes) >= MIN_TIMER_FILE_BYTES:
             file_size = sizes.pop()
+        self._fs, self._directory = fs, directory
         self.files = MappedFileQueue(fs, directory, file_size, reserve_space=False, remedy=REMEDY)
         self._window, self._window_at = b"", 0
 
@@ -151,6 +152,13 @@ class TimerLog:
         self._window = b""
         self.files.clear()
 
+    def remove_all(self) -> None:
+        """Clear the log, and remove files that were not loaded. Their names are gone durably."""
+        self.clear()
+        for file in reversed(offset_files(self._fs, (self._directory,))):
+            self._fs.remove(file.path)
+        self._fs.sync_directory(self._directory)
+
     def delete_before(self, phy_offset: int) -> int:
         """Remove the first files whose last unit points before ``phy_offset``. Returns their number.
 
@@ -179,9 +187,9 @@ def _units_in(file: MappedFile, position: int) -> Iterator[tuple[int, NDArray[np
         good &= (units["prev"] >= NO_POSITION) & (units["prev"] < positions) & (units["phy_offset"] >= 0)
         good &= (units["message_size"] >= 0) & (units["enqueue_ms"] >= 0)
         bad = np.flatnonzero(~good)
-        kept = int(bad[0]) if len(bad) else len(units)
-        if kept:
-            yield position, units[:kept]
-        if kept < len(units) or not len(units):
+        unit_count = int(bad[0]) if len(bad) else len(units)
+        if unit_count:
+            yield position, units[:unit_count]
+        if unit_count < len(units) or not len(units):
             return
-        position += kept * TIMER_UNIT_SIZE
+        position += unit_count * TIMER_UNIT_SIZE

@@ -35,10 +35,8 @@ from gantrymq.format.timer import (
     TIMER_UNIT_SIZE,
     Slot,
 )
-from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import string_hash
 from gantrymq.model.message import PROPERTY_REAL_TOPIC, StoredMessage
-from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.timer.timed_message import due_ms
 from gantrymq.store.timer.timer_files import TimerCheckpointFile
 from gantrymq.store.timer.timer_log import TimerLog
@@ -99,12 +97,10 @@ class TimedMessages(Protocol):
 
 
 class TimerRecovery:
-    """The recovery of the timers of the store at ``paths``. Its commit log is recovered, and ended at ``ends``."""
+    """The recovery of the timers of a store. Its commit log is recovered, and ended at ``ends``."""
 
     def __init__(
         self,
-        fs: FileSystem,
-        paths: StorePaths,
         log: TimedMessages,
         ends: LogEnds,
         timer_log: TimerLog,
@@ -112,8 +108,6 @@ class TimerRecovery:
         checkpoint: TimerCheckpointFile,
         precision_ms: int,
     ) -> None:
-        self._fs = fs
-        self._paths = paths
         self._log = log
         self._ends = ends
         self._timer_log = timer_log
@@ -144,25 +138,25 @@ class TimerRecovery:
 
     def run(self, now_ms: int) -> TimerState:
         """Recover. Raises DiskFullError and DiskError; run it again then."""
-        found = self.look()
-        if found.reason:
-            return self.remake(found.reason, now_ms)
+        recovered = self.look()
+        if recovered.reason:
+            return self.remake(recovered.reason, now_ms)
         files = self._timer_log.files
         durable = self._checkpoint.page.timer_log_flush_pos
         begin = self._scan_begin(durable)
         files.drop_empty()
-        files.truncate_dirty(found.end, wipe=True)
-        files.mark_unflushed(min(begin, found.end))
+        files.truncate_dirty(recovered.end, wipe=True)
+        files.mark_unflushed(min(begin, recovered.end))
         files.flush_all()
-        self._fit_wheel(found)
-        return found.state
+        self._fit_wheel(recovered)
+        return recovered.state
 
-    def is_wheel_wrong(self, found: RecoveredTimers) -> bool:
+    def is_wheel_wrong(self, recovered: RecoveredTimers) -> bool:
         """Whether :meth:`run` rebuilds the wheel from the timer log that :meth:`look` has found."""
-        if not self._wheel.is_usable and found.end == found.begin:
+        if not self._wheel.is_usable and recovered.end == recovered.begin:
             return False  # no message waits, so a wheel would only take space
-        read_time, durable = found.state.read_ms // self._precision_ms, self._checkpoint.page.timer_log_flush_pos
-        if self._is_unfit(read_time, found.end):
+        read_time, durable = recovered.state.read_ms // self._precision_ms, self._checkpoint.page.timer_log_flush_pos
+        if self._is_unfit(read_time, recovered.end):
             return True
         return self._is_behind(self._slots(read_time, self._scan_begin(durable), durable))
 
@@ -175,10 +169,7 @@ class TimerRecovery:
         state = self._from_the_topic(self._ends.queue_offset if queue_end is None else queue_end)
         # The checkpoint first: a kill in between must not leave the position of the old log beside a new log.
         self._checkpoint.save(self._checkpoint.page.last_read_time_ms, 0, 0, state.settled_offset, now_ms)
-        self._timer_log.clear()
-        for file in reversed(offset_files(self._fs, (self._paths.timer_log,))):
-            self._fs.remove(file.path)
-        self._fs.sync_directory(self._paths.timer_log)
+        self._timer_log.remove_all()
         self._wheel.replace(np.empty(0, SLOT_DTYPE))
         return state
 
@@ -235,14 +226,14 @@ class TimerRecovery:
 
     # The wheel
 
-    def _fit_wheel(self, found: RecoveredTimers) -> None:
+    def _fit_wheel(self, recovered: RecoveredTimers) -> None:
         """Let the slots from the read time on point to all units of the log, and to nothing else.
 
         Only units after the beginning of the scan are read. The wheel must already point to those before the durable
         end.
         """
-        read_time, end = found.state.read_ms // self._precision_ms, self._timer_log.end
-        if self.is_wheel_wrong(found):
+        read_time, end = recovered.state.read_ms // self._precision_ms, self._timer_log.end
+        if self.is_wheel_wrong(recovered):
             _LOGGER.warning("the timer wheel is rebuilt from the timer log")
             slots = self._slots(read_time, self._timer_log.begin, end)
             self._wheel.replace(np.array(slots, SLOT_DTYPE))
@@ -288,17 +279,17 @@ class TimerRecovery:
         """For each array of units: the times of their slots, the first and last position in each, and their numbers."""
         for at, units in self._timer_log.units_from(begin):
             times = (units["enqueue_ms"].astype(np.int64) + units["delay_ms"]) // self._precision_ms
-            kept = np.flatnonzero(times >= max(read_time, 1))
-            kept = kept[at + kept * TIMER_UNIT_SIZE < end]
+            rows = np.flatnonzero(times >= max(read_time, 1))
+            rows = rows[at + rows * TIMER_UNIT_SIZE < end]
             if at >= end:
                 return
-            if not len(kept):
+            if not len(rows):
                 continue
-            positions = at + kept * TIMER_UNIT_SIZE
-            unique, inverse = np.unique(times[kept], return_inverse=True)
+            positions = at + rows * TIMER_UNIT_SIZE
+            unique, inverse = np.unique(times[rows], return_inverse=True)
             first, last = np.full(len(unique), np.iinfo(np.int64).max), np.full(len(unique), -1)
             np.minimum.at(first, inverse, positions)
             np.maximum.at(last, inverse, positions)
-            deletes = units["magic"][kept] & MAGIC_DELETE != 0
+            deletes = units["magic"][rows] & MAGIC_DELETE != 0
             counts = np.bincount(inverse, np.where(deletes, -1, 1), len(unique)).astype(np.int64)
             yield unique.tolist(), [first.tolist(), last.tolist()], counts.tolist()

@@ -26,14 +26,15 @@ import logging
 import random
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
+from gantrymq.format.names import is_topic_storable
+from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.format.timer import (
     BLANK_SLOTS,
     MAGIC_DEFAULT,
@@ -46,22 +47,16 @@ from gantrymq.format.timer import (
     TimerCheckpoint,
     TimerUnit,
 )
-from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import INT_MAX, string_hash
 from gantrymq.model.message import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
     TIMER_TOPIC,
-    Message,
     StoredMessage,
 )
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.log.appendable import Appendable
-from gantrymq.store.log.commit_log import CommitLog
-from gantrymq.store.meter import NO_METER, StoreMeter
-from gantrymq.store.paths import StorePaths
-from gantrymq.store.put_result import PutMessageResult
-from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
+from gantrymq.store.delivery import Delivery
+from gantrymq.store.opening import StoreParts
 from gantrymq.store.timer.redelivery import Redelivery, read_due
 from gantrymq.store.timer.timed_message import NEVER_ENQUEUED_MS, due_ms, key_of, to_deliver
 from gantrymq.store.timer.timer_files import TimerCheckpointFile, TimerMetrics
@@ -96,37 +91,19 @@ class _Snapshot(NamedTuple):
 
 
 class TimerMessageService:
-    """The timers of the store at ``paths``. ``put(message)`` stores a delivery, ``append`` several without a wait.
+    """The timers of a store.
 
-    ``is_durable(offset)`` returns whether the commit log is durable up to the offset, ``is_deleted(topic, offset)``
-    whether a topic was deleted after the message at the offset was put for it. ``ask_for_flush()`` makes the log flush
-    soon.
+    A message whose topic was deleted since is not delivered, nor a record of POP for such a topic.
     """
 
     name = "TimerMessageStore"
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        paths: StorePaths,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        config: MessageStoreConfig,
-        put: Callable[[Message], PutMessageResult],
-        append: Callable[[Sequence[Appendable]], list[PutMessageResult]],
-        is_durable: Callable[[int], bool],
-        is_deleted: Callable[[str, int], bool],
-        ask_for_flush: Callable[[], None],
-        meter: StoreMeter = NO_METER,
-    ) -> None:
-        self._log = log
-        self._queues = queues
+    def __init__(self, parts: StoreParts, config: MessageStoreConfig, delivery: Delivery) -> None:
+        fs, paths, log, queues = parts.fs, parts.paths, parts.log, parts.queues
+        self._log, self._queues, self._deleted = log, queues, parts.deleted
         self.config = config
-        self._put, self._append = put, append
-        self._is_durable = is_durable
-        self._is_deleted = is_deleted
-        self._ask_for_flush = ask_for_flush
-        self._meter = meter
+        self._put, self._append, self._meter = delivery.put, delivery.append, delivery.meter
+        self._is_durable, self._ask_for_flush = delivery.is_durable, delivery.ask_for_flush
         self._precision_ms = config.timer_precision_ms
         self._slots = SLOTS
         self._wheel = TimerWheel(fs, paths.timer_wheel, self._slots)
@@ -136,7 +113,7 @@ class TimerMessageService:
         queue = queues.get(TIMER_TOPIC, 0)
         self._ends = LogEnds(log.wrote_offset, queue.max_offset if queue is not None else 0)
         self._recovery = TimerRecovery(
-            fs, paths, log, self._ends, self._timer_log, self._wheel, self._checkpoint, self._precision_ms
+            log, self._ends, self._timer_log, self._wheel, self._checkpoint, self._precision_ms
         )
         self._has_files = any(map(fs.exists, (paths.timer_wheel, paths.timer_log, paths.timer_checkpoint)))
         self._state: TimerState | None = None
@@ -226,10 +203,10 @@ class TimerMessageService:
         edges = np.array([0, *bounds_s]) * 1000 // self._precision_ms + first
         counts = np.zeros(len(bounds_s), np.int64)
         for slots in self._wheel.used_from(first) if self._state is not None else ():
-            places = np.searchsorted(edges, slots["time"], side="right") - 1
-            is_near = places < len(bounds_s)
-            np.add.at(counts, places[is_near], slots["num"][is_near])
-        return [max(one, 0) for one in counts.tolist()]
+            numbers = np.searchsorted(edges, slots["time"], side="right") - 1
+            is_near = numbers < len(bounds_s)
+            np.add.at(counts, numbers[is_near], slots["num"][is_near])
+        return [max(count, 0) for count in counts.tolist()]
 
     def is_rejected(self, slot_ms: int) -> bool:
         """Whether flow control rejects one more message for a slot: above the limit at random, above twice it always.
@@ -253,11 +230,41 @@ class TimerMessageService:
             return False
         self.metrics.load()
         self._state = state = self._recovery.run(now_ms)
+        self._correct_metrics(state)
         self._saved_ms = now_ms
         self._write_ms = self._formatted(now_ms)
         if self._checkpoint.is_missing and self._timer_log.end == 0:
             state.read_ms = state.settled_ms = self._write_ms
         return True
+
+    def _correct_metrics(self, state: TimerState) -> None:
+        """Count what a kill may have left wrong: all after a rebuild, which counts again, and deleted topics."""
+        if state.queue_offset == 0 and self._timer_log.end == 0:
+            self.metrics.clear()
+        for topic in self.metrics.counts().keys() & self._deleted.delayed_ends.keys():
+            count = self._count_in_log(topic, self._deleted.delayed_ends[topic], state.read_ms)
+            self.metrics.forget(topic)
+            if count:
+                self.metrics.add(topic, count, state.read_ms)
+
+    def _count_in_log(self, topic: str, from_phy_offset: int, read_ms: int) -> int:
+        """The number of waiting messages of a topic that were put at or after a physical offset."""
+        count, topic_hash = 0, string_hash(topic)
+        for _, units in self._timer_log.units_from(self._timer_log.begin):
+            slots_ms = units["enqueue_ms"].astype(np.int64) + units["delay_ms"]
+            is_counted = (slots_ms >= read_ms) & (units["topic_hash"] == topic_hash)
+            is_counted &= units["phy_offset"] >= from_phy_offset
+            deletes = units["magic"][is_counted] & MAGIC_DELETE != 0
+            count += int(np.where(deletes, -1, 1).sum())
+        return count
+
+    def _count(self, topic: str, number: int, phy_offset: int, now_ms: int) -> None:
+        """Count a message that enters or leaves the wheel. One of a deleted topic was counted until the deletion.
+
+        A record of POP counts for its revive topic, which is not deleted.
+        """
+        if not self._deleted.is_deleted(topic, phy_offset, b""):
+            self.metrics.add(topic, number, now_ms)
 
     def _formatted(self, time_ms: int) -> int:
         return time_ms // self._precision_ms * self._precision_ms
@@ -301,12 +308,14 @@ class TimerMessageService:
 
     def _note_enqueued(self, message: StoredMessage) -> None:
         """Measure a message with the delay that its sender asked for."""
+        if self._deleted.is_deleted(message.properties[PROPERTY_REAL_TOPIC], message.phy_offset, b""):
+            return
         due = due_ms(message) or 0
         self._meter.timer_enqueued(message.properties[PROPERTY_REAL_TOPIC], (due - message.born_timestamp_ms) // 1000)
 
     def _waiting_message(self, entry: QueueEntry, offset: int, state: TimerState) -> tuple[StoredMessage | None, int]:
         """The message of a unit of the timer topic with its slot time; None if it need not be delivered (again)."""
-        if entry.size_bytes == BLANK_UNIT_SIZE or self._is_known(state, entry.phy_offset):
+        if entry.is_filler or self._is_known(state, entry.phy_offset):
             return None, 0
         message = self._read(entry.phy_offset, entry.size_bytes)
         due = due_ms(message)
@@ -335,8 +344,8 @@ class TimerMessageService:
         if phy_offset > known[-1]:
             state.known = np.empty(0, np.int64)
             return False
-        place = int(np.searchsorted(known, phy_offset))
-        return bool(known[place] == phy_offset)
+        row = int(np.searchsorted(known, phy_offset))
+        return bool(known[row] == phy_offset)
 
     def _unit_of(self, entry: QueueEntry, message: StoredMessage, due: int) -> TimerUnit:
         """The unit of a message, without the position of the previous unit of its slot (doEnqueue)."""
@@ -357,8 +366,8 @@ class TimerMessageService:
     @property
     def _window_slots(self) -> int:
         wanted = self.config.timer_roll_window_slots
-        most = self._slots - BLANK_SLOTS
-        return wanted if 2 <= wanted <= most else most
+        max_slots = self._slots - BLANK_SLOTS
+        return wanted if 2 <= wanted <= max_slots else max_slots
 
     def _write(self, fresh: list[tuple[TimerUnit, str]], offset: int, state: TimerState) -> None:
         """Append units to the timer log and let their slots point to them: the timer topic is read up to ``offset``.
@@ -375,8 +384,9 @@ class TimerMessageService:
             slots[time] = slot._replace(last=at, num=slot.num + (-1 if unit.deletes else 1))
             at += TIMER_UNIT_SIZE
         self._timer_log.append(units)
-        for unit, topic in fresh:
-            self.metrics.add(topic, -1 if unit.deletes else 1, unit.enqueue_ms)
+        with self._deleted.guard:
+            for unit, topic in fresh:
+                self._count(topic, -1 if unit.deletes else 1, unit.phy_offset, unit.enqueue_ms)
         fresh.clear()
         self._unwritten = slots
         if offset != state.queue_offset:
@@ -417,22 +427,25 @@ class TimerMessageService:
         if self._recalled or self.config.enabled_append_prop_crc:
             return 0
         together: list[Redelivery] = []
-        for position in reversed(self._due[-_TOGETHER:]):
-            unit = self._timer_log.unit(position)
-            one = read_due(self._log, unit, now_ms)
-            if one is None or one.due_ms >= self._write_ms or self._is_deleted(one.topic, unit.phy_offset):
-                break
-            together.append(one)
-        if len(together) < _FEW:
-            return 0
-        results = self._append(together)
+        with self._deleted.guard:
+            for position in reversed(self._due[-_TOGETHER:]):
+                unit = self._timer_log.unit(position)
+                message = read_due(self._log, unit, now_ms)
+                if message is None or message.due_ms >= self._write_ms:
+                    break
+                if self._deleted.is_deleted(message.topic, unit.phy_offset, message.body):
+                    break
+                together.append(message)
+            if len(together) < _FEW:
+                return 0
+            results = self._append(together)
+            for topic, count in Counter(result.topic for result in results if result.is_stored).items():
+                self.metrics.add(topic, -count, now_ms)
+                self._meter.timer_dequeued(topic, count)
         first = len(self._due) - len(together)
-        taken = self._due[first:][::-1]
-        refused = [at for at, one in zip(taken, results, strict=True) if not one.is_stored]
+        positions = self._due[first:][::-1]
+        refused = [at for at, result in zip(positions, results, strict=True) if not result.is_stored]
         self._due = self._due[:first] + array("q", refused[::-1])
-        for topic, count in Counter(one.topic for one in results if one.is_stored).items():
-            self.metrics.add(topic, -count, now_ms)
-            self._meter.timer_dequeued(topic, count)
         return len(together) - len(refused)
 
     def _next_slot(self, state: TimerState) -> bool:
@@ -441,7 +454,7 @@ class TimerMessageService:
         end = self._write_ms // precision_ms
         time = self._wheel.next_used(state.read_ms // precision_ms, end)
         state.read_ms = max(state.read_ms, time * precision_ms)
-        self._floors = [one for one in self._floors if one[0] > state.read_ms]
+        self._floors = [floor for floor in self._floors if floor[0] > state.read_ms]
         slot = self._wheel.slot(time) if time < end else None
         if slot is None:
             return False
@@ -452,7 +465,8 @@ class TimerMessageService:
             message = self._read(unit.phy_offset, unit.message_size)
             if message is not None and due_ms(message) is not None:
                 self._recalled.add(message.properties.get(PROPERTY_TIMER_DEL_UNIQKEY, ""))
-                self.metrics.add(message.properties[PROPERTY_REAL_TOPIC], 1, self._write_ms)
+                with self._deleted.guard:
+                    self._count(message.properties[PROPERTY_REAL_TOPIC], 1, message.phy_offset, self._write_ms)
         if not self._due:
             self._end_slot(state)
         return True
@@ -472,7 +486,8 @@ class TimerMessageService:
             self._recalled
             and key_of(message.properties, with_topic=self.config.append_topic_for_timer_delete_key) in self._recalled
         ):
-            self.metrics.add(message.properties[PROPERTY_REAL_TOPIC], -1, now_ms)
+            with self._deleted.guard:
+                self._count(message.properties[PROPERTY_REAL_TOPIC], -1, message.phy_offset, now_ms)
             return True
         return self._deliver(message, unit.enqueue_ms, now_ms, rolls=unit.rolls or due >= self._write_ms)
 
@@ -484,16 +499,18 @@ class TimerMessageService:
         topic = message.properties[PROPERTY_REAL_TOPIC]
         recalls = PROPERTY_TIMER_DEL_UNIQKEY in message.properties
         due = to_deliver(message, enqueue_ms, now_ms, rolls=rolls) if is_topic_storable(topic) else None
-        if due is not None and (rolls or not recalls) and not self._is_deleted(topic, message.phy_offset):
-            result = self._put(due)
-            if result.status in _REFUSED_FOR_GOOD:
-                text = "the timer message at offset %d is not delivered to %s, and stays where it is: %s"
-                _LOGGER.warning(text, message.phy_offset, topic, result.status.value)
-            elif not result.is_stored:
-                return False
-            self._meter.timer_dequeued(topic)
-        if enqueue_ms != NEVER_ENQUEUED_MS:
-            self.metrics.add(topic, 1 if recalls else -1, now_ms)
+        with self._deleted.guard:
+            is_deleted = self._deleted.is_deleted(topic, message.phy_offset, message.body)
+            if due is not None and (rolls or not recalls) and not is_deleted:
+                result = self._put(due)
+                if result.status in _REFUSED_FOR_GOOD:
+                    text = "the timer message at offset %d is not delivered to %s, and stays where it is: %s"
+                    _LOGGER.warning(text, message.phy_offset, topic, result.status.value)
+                elif not result.is_stored:
+                    return False
+                self._meter.timer_dequeued(topic)
+            if enqueue_ms != NEVER_ENQUEUED_MS:
+                self._count(topic, 1 if recalls else -1, message.phy_offset, now_ms)
         return True
 
     # The checkpoint

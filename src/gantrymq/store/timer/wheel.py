@@ -40,8 +40,8 @@ class TimerWheel:
     @property
     def is_usable(self) -> bool:
         """Whether the file exists and has the right length."""
-        found = self._fs.identity(self._path)
-        return found is not None and found.size_bytes == self._size
+        identity = self._fs.identity(self._path)
+        return identity is not None and identity.size_bytes == self._size
 
     @property
     def has_snapshots(self) -> bool:
@@ -65,12 +65,12 @@ class TimerWheel:
         file = self._opened()
         if file is None:
             return None
-        slot = decode_slot(file.read_at(self._place(time), SLOT_SIZE))
+        slot = decode_slot(file.read_at(self._position(time), SLOT_SIZE))
         return slot if slot.time > 0 else None
 
     def put(self, slot: Slot) -> None:
         """Write a slot. Raises DiskFullError."""
-        (self._opened() or self._make()).write_at(self._place(slot.time), encode_slot(slot))
+        (self._opened() or self._make()).write_at(self._position(slot.time), encode_slot(slot))
 
     def next_used(self, begin: int, end: int) -> int:
         """The first time from ``begin`` to ``end`` whose slot has a unit; ``end`` if there is none."""
@@ -83,14 +83,14 @@ class TimerWheel:
             return int(min((some.min() for some in inside if len(some)), default=end))
         at = begin
         while at < end:
-            place = self._place(at)
+            position = self._position(at)
             if end - at > _FEW_SLOTS:
-                data = min(file.data_from(place), self._size) // SLOT_SIZE * SLOT_SIZE
-                if data > place:  # a hole, or the end of the file
-                    at += (data - place) // SLOT_SIZE
+                data = min(file.data_from(position), self._size) // SLOT_SIZE * SLOT_SIZE
+                if data > position:  # a hole, or the end of the file
+                    at += (data - position) // SLOT_SIZE
                     continue
-            count = min(end - at, (self._size - place) // SLOT_SIZE, _CHUNK_BYTES // SLOT_SIZE)
-            slots = _slots_of(file.read_at(place, count * SLOT_SIZE))
+            count = min(end - at, (self._size - position) // SLOT_SIZE, _CHUNK_BYTES // SLOT_SIZE)
+            slots = _slots_of(file.read_at(position, count * SLOT_SIZE))
             used = np.flatnonzero(slots["time"] == np.arange(at, at + len(slots)))
             if len(used):
                 return at + int(used[0])
@@ -146,7 +146,7 @@ class TimerWheel:
         if file is not None:
             file.close()
 
-    def _place(self, time: int) -> int:
+    def _position(self, time: int) -> int:
         return slot_number(time, self._slots) * SLOT_SIZE
 
     def _opened(self) -> File | None:

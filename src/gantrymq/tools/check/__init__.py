@@ -1,1 +1,1 @@
-"""The checks of verify, one for each kind of file, and the findings that they report."""
+"""The checks of verify, one for each kind of file."""

@@ -31,30 +31,43 @@ from gantrymq.kernels.api import index_chains, index_compare, index_hashes
 from gantrymq.kernels.codes import SURELY_BEHIND
 from gantrymq.store.index.index_dispatch import index_entries
 from gantrymq.store.log.record_batch import RecordBatch
-from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.check.log_check import LogCheck
 from gantrymq.tools.read.bad_disk import ReadableBytes
 from gantrymq.tools.read.index_files import unreadable_findings
 from gantrymq.tools.read.record_lookup import RecordLookup
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 
-KEPT = 262_144
+MAX_LISTED = 262_144
 SHOWN = 4096
+_ENTRIES_AHEAD = 65_536
+_CHAIN_KINDS = {
+    codes.CHAIN_LOOP: (FindingKind.INDEX_CHAIN_LOOP, "the predecessor of the entry is the entry itself or a newer one"),
+    codes.CHAIN_BROKEN: (
+        FindingKind.INDEX_CHAIN_BROKEN,
+        "the predecessor of the entry is not the previous entry of its slot",
+    ),
+    codes.CHAIN_SLOT: (FindingKind.INDEX_SLOT, "the slot does not name its newest entry"),
+}
+_NO_TIMES = -1
+_LOST = -2  # as begin_ms: a part of the file is unreadable, so none of it is compared
+_PHY_OFFSET_AT = 4
+_FAR = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
 class Strays:
     """(file, entry number) of entries that did not match in their position.
 
-    The first KEPT are kept, all are counted.
+    The first MAX_LISTED are listed, all are counted.
     """
 
-    places: list[tuple[int, int]] = field(default_factory=list)
+    entries: list[tuple[int, int]] = field(default_factory=list)
     count: int = 0
 
     def add(self, file: int, numbers: list[int]) -> None:
         """Add the entries ``numbers`` of a file."""
-        room = KEPT - len(self.places)
-        self.places += [(file, number) for number in numbers[:room]]
+        room = MAX_LISTED - len(self.entries)
+        self.entries += [(file, number) for number in numbers[:room]]
         self.count += len(numbers)
 
 
@@ -70,25 +83,13 @@ class IndexComparison:
 
     def append(self, following: IndexComparison) -> None:
         """Add the result of the following part of the log."""
-        for file, number in following.strays.places:
+        for file, number in following.strays.entries:
             self.strays.add(file, [number])
-        self.strays.count += following.strays.count - len(following.strays.places)
-        self.wrong += following.wrong[: max(KEPT - len(self.wrong), 0)]
+        self.strays.count += following.strays.count - len(following.strays.entries)
+        self.wrong += following.wrong[: max(MAX_LISTED - len(self.wrong), 0)]
         self.excused_places |= following.excused_places
         self.unseen += following.unseen[: max(SHOWN - len(self.unseen), 0)]
         self.unseen_count += following.unseen_count
-
-
-_ENTRIES_AHEAD = 65_536
-_CHAIN_KINDS = {
-    codes.CHAIN_LOOP: (Kind.INDEX_CHAIN_LOOP, "the predecessor of the entry is the entry itself or a newer one"),
-    codes.CHAIN_BROKEN: (Kind.INDEX_CHAIN_BROKEN, "the predecessor of the entry is not the previous entry of its slot"),
-    codes.CHAIN_SLOT: (Kind.INDEX_SLOT, "the slot does not name its newest entry"),
-}
-_NO_TIMES = -1
-_LOST = -2  # as begin_ms: a part of the file is unreadable, so none of it is compared
-_PHY_OFFSET_AT = 4
-_FAR = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
@@ -175,14 +176,14 @@ class IndexCheck:
         if file.is_lost:
             file.begin_ms = _LOST
             return
-        newest, found = np.zeros(self._slots, np.int64), np.zeros((2, SHOWN), np.int64)
-        wrong, used = index_chains(file.data.array, self._slots, file.header.index_count, newest, found)
-        for entry, code in found[:, : min(wrong, SHOWN)].T.tolist():
+        newest, faults = np.zeros(self._slots, np.int64), np.zeros((2, SHOWN), np.int64)
+        wrong, used = index_chains(file.data.array, self._slots, file.header.index_count, newest, faults)
+        for entry, code in faults[:, : min(wrong, SHOWN)].T.tolist():
             kind, text = _CHAIN_KINDS[code]
             yield self._finding(kind, file, text, entry=entry)
         if wrong > SHOWN:
             text = f"{wrong - SHOWN} more chains or slots are wrong"
-            yield self._finding(Kind.INDEX_CHAIN_BROKEN, file, text, count=wrong - SHOWN)
+            yield self._finding(FindingKind.INDEX_CHAIN_BROKEN, file, text, count=wrong - SHOWN)
         yield from self._header(file, used, is_chained=not wrong)
 
     def _header(self, file: CheckedIndexFile, used: int, *, is_chained: bool) -> Iterator[Finding]:
@@ -196,7 +197,7 @@ class IndexCheck:
         if header.index_count > 1:
             faults += self._ends(file)
         if faults:
-            yield self._finding(Kind.INDEX_HEADER, file, "; ".join(faults))
+            yield self._finding(FindingKind.INDEX_HEADER, file, "; ".join(faults))
 
     def _ends(self, file: CheckedIndexFile) -> list[str]:
         """What the header states wrongly about the first and the last entry."""
@@ -247,12 +248,14 @@ class IndexCheck:
         if count < 1 or file.is_lost:
             return np.zeros(len(phy_offsets), np.int64)
         raw = file.array(1, count)[file.at(1) : file.at(1 + count)].reshape(count, ENTRY_SIZE)
-        places = np.ascontiguousarray(raw[:, _PHY_OFFSET_AT : _PHY_OFFSET_AT + 8]).view(">i8").ravel().astype(np.int64)
+        pointers = (
+            np.ascontiguousarray(raw[:, _PHY_OFFSET_AT : _PHY_OFFSET_AT + 8]).view(">i8").ravel().astype(np.int64)
+        )
         # A single entry may be damaged, so the following ones must point as far as it does.
-        behind = np.concatenate([places, np.full(SURELY_BEHIND - 1, _FAR)])
-        least = np.lib.stride_tricks.sliding_window_view(behind, SURELY_BEHIND).min(axis=1)
-        found = np.searchsorted(np.maximum.accumulate(least), phy_offsets)
-        return np.where(found < count, found + 1, 0)
+        behind = np.concatenate([pointers, np.full(SURELY_BEHIND - 1, _FAR)])
+        lowest = np.lib.stride_tricks.sliding_window_view(behind, SURELY_BEHIND).min(axis=1)
+        rows = np.searchsorted(np.maximum.accumulate(lowest), phy_offsets)
+        return np.where(rows < count, rows + 1, 0)
 
     @property
     def position(self) -> tuple[int, int]:
@@ -298,7 +301,7 @@ class IndexCheck:
         hashes, phy_offsets, stored = expected
         while file.next_entry < file.header.index_count:
             count = min(file.header.index_count - file.next_entry, _ENTRIES_AHEAD)
-            found = np.zeros((2, count), np.int64)
+            faults = np.zeros((2, count), np.int64)
             start, array = file.at(file.next_entry), file.array(file.next_entry, count)
             if file.is_lost:
                 file.next_entry = file.header.index_count
@@ -306,33 +309,33 @@ class IndexCheck:
             used, wrong = index_compare(
                 array, start, start + count * ENTRY_SIZE,
                 hashes, phy_offsets, stored, len(hashes),
-                end_offset, file.begin_ms, seen, found,
+                end_offset, file.begin_ms, seen, faults,
             )  # fmt: skip
             if wrong:
-                self._note_wrong(file, found[:, :wrong])
+                self._note_wrong(file, faults[:, :wrong])
             file.next_entry += used // ENTRY_SIZE
             if used < count * ENTRY_SIZE:
                 return True
         return False
 
-    def _note_wrong(self, file: CheckedIndexFile, found: NDArray[np.int64]) -> None:
-        numbers = (found[0] - file.at(0)) // ENTRY_SIZE
-        self.compared.strays.add(self._files.index(file), numbers[found[1] == codes.ENTRY_STRAY].tolist())
-        for number in numbers[found[1] == codes.ENTRY_HASH].tolist():
+    def _note_wrong(self, file: CheckedIndexFile, faults: NDArray[np.int64]) -> None:
+        numbers = (faults[0] - file.at(0)) // ENTRY_SIZE
+        self.compared.strays.add(self._files.index(file), numbers[faults[1] == codes.ENTRY_STRAY].tolist())
+        for number in numbers[faults[1] == codes.ENTRY_HASH].tolist():
             self._wrong_hash(file, number)
-        for number in numbers[found[1] == codes.ENTRY_TIME].tolist():
+        for number in numbers[faults[1] == codes.ENTRY_TIME].tolist():
             if number > 1:  # the first one's is relative to the end of the file before
                 text = "its time is not that of its record"
-                self._add(self._finding(Kind.INDEX_ENTRY_TIME, file, text, entry=number))
+                self._add(self._finding(FindingKind.INDEX_ENTRY_TIME, file, text, entry=number))
 
     def _wrong_hash(self, file: CheckedIndexFile, number: int) -> None:
         phy_offset = file.entry(number).phy_offset
         self.compared.excused_places.add(phy_offset)
         text = "the record that it points at has no key of this hash"
-        self._add(self._finding(Kind.INDEX_ENTRY_HASH, file, text, entry=number, phy_offset=phy_offset))
+        self._add(self._finding(FindingKind.INDEX_ENTRY_HASH, file, text, entry=number, phy_offset=phy_offset))
 
     def _add(self, finding: Finding) -> None:
-        if len(self.compared.wrong) < KEPT:
+        if len(self.compared.wrong) < MAX_LISTED:
             self.compared.wrong.append(finding)
 
     def _note_unseen(
@@ -359,41 +362,41 @@ class IndexCheck:
             rest = range(0) if file.is_lost else range(file.next_entry, file.header.index_count)
             self.compared.strays.add(number, list(rest))
             file.next_entry = file.header.index_count
-        for begin in range(0, len(self.compared.strays.places), SHOWN):
-            self._check_strays(self.compared.strays.places[begin : begin + SHOWN])
+        for begin in range(0, len(self.compared.strays.entries), SHOWN):
+            self._check_strays(self.compared.strays.entries[begin : begin + SHOWN])
         yield from _joined(
             sorted(self.compared.wrong, key=lambda finding: (finding.path, finding.kind.value, finding.entry or 0))
         )
-        more = self.compared.strays.count - len(self.compared.strays.places)
+        more = self.compared.strays.count - len(self.compared.strays.entries)
         if more > 0:
             text = f"{more} more entries are out of place, and were not compared"
-            yield self._finding(Kind.INDEX_ENTRY_NOWHERE, self._files[-1], text, count=more)
-        unseen = [one for one in self.compared.unseen if not self._is_excused(*one)]
+            yield self._finding(FindingKind.INDEX_ENTRY_NOWHERE, self._files[-1], text, count=more)
+        unseen = [key for key in self.compared.unseen if not self._is_excused(*key)]
         if unseen:
             count = self.compared.unseen_count - len(self.compared.unseen) + len(unseen)
             text = "the index lacks keys of messages; `gantrymq store rebuild --index` adds them"
             path = (self._files[-1].path if self._files else self._root / "index").relative_to(self._root)
-            yield Finding(Kind.INDEX_INCOMPLETE, path, text, Level.NOTE, phy_offset=unseen[0][0], count=count)
+            yield Finding(FindingKind.INDEX_INCOMPLETE, path, text, Severity.NOTE, phy_offset=unseen[0][0], count=count)
 
     def _is_excused(self, phy_offset: int, code: int) -> bool:
         return phy_offset in self.compared.excused_places or code in self._excused_hashes
 
-    def _check_strays(self, places: list[tuple[int, int]]) -> None:
-        entries = [self._files[file].entry(number) for file, number in places]
+    def _check_strays(self, entry_numbers: list[tuple[int, int]]) -> None:
+        entries = [self._files[file].entry(number) for file, number in entry_numbers]
         offsets = np.array([entry.phy_offset for entry in entries], np.int64)
         looked_up = np.array([self._may_be_there(offset) for offset in offsets.tolist()], np.bool_)
         rows = np.flatnonzero(looked_up)
         for some, batch in self._lookup.read(offsets[rows]):
             right = self._hashes_of(batch)
             for i, row in enumerate(rows[some].tolist()):
-                file, number = places[row]
+                file, number = entry_numbers[row]
                 is_record = batch.columns[codes.SIZE, i] and batch.columns[codes.PHY_OFFSET, i] == offsets[row]
                 if not is_record:
                     self._nowhere(self._files[file], number, entries[row])
                 elif entries[row].key_hash not in right[i]:
                     self._wrong_hash(self._files[file], number)
         for row in np.flatnonzero(~looked_up & (offsets >= self._log.end_offset)).tolist():
-            self._nowhere(self._files[places[row][0]], places[row][1], entries[row])
+            self._nowhere(self._files[entry_numbers[row][0]], entry_numbers[row][1], entries[row])
 
     def _may_be_there(self, phy_offset: int) -> bool:
         """Whether a physical offset is neither expired nor in a part of the log that is known to be broken."""
@@ -419,11 +422,11 @@ class IndexCheck:
         # A recovery that cuts the log leaves the entries in place and only sets the header's end back.
         last = file.entry(file.header.index_count - 1).phy_offset
         is_cut = file.header.end_phy_offset <= entry.phy_offset and file.header.end_phy_offset < last
-        level = Level.NOTE if is_cut or (is_behind and not self._is_closed) else Level.DAMAGE
-        place = {"entry": number, "phy_offset": entry.phy_offset}
-        self._add(self._finding(Kind.INDEX_ENTRY_NOWHERE, file, text, level=level, **place))
+        level = Severity.NOTE if is_cut or (is_behind and not self._is_closed) else Severity.DAMAGE
+        fields = {"entry": number, "phy_offset": entry.phy_offset}
+        self._add(self._finding(FindingKind.INDEX_ENTRY_NOWHERE, file, text, level=level, **fields))
 
-    def _finding(self, kind: Kind, file: CheckedIndexFile, text: str, **fields: object) -> Finding:
+    def _finding(self, kind: FindingKind, file: CheckedIndexFile, text: str, **fields: object) -> Finding:
         return Finding(kind, file.path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]
 
 

@@ -19,18 +19,20 @@ import numpy as np
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import MissingLogError
 from gantrymq.format.names import offset_name
+from gantrymq.format.queue_units import Bools
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import Int64s
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.log.log_reader import Blank, Damage, End, LogEvent, LogFile
 from gantrymq.store.log.mapped_file_queue import SALVAGE
 from gantrymq.store.log.record_batch import RecordBatch, closes_with_crc
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.recovery.missing_log import first_record_offset, log_state, one_of_each
-from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.read.intact_records import torn_rows
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 
 def check_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path], file_size: int) -> Iterator[Finding]:
@@ -38,19 +40,19 @@ def check_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path
     entries = {directory / entry.name: entry for directory in paths.commit_logs for entry in fs.scan(directory)}
     _, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
     for problem in duplicates:
-        yield Finding(Kind.FOREIGN_FILE, paths.name_of(problem.path), problem.reason)
+        yield Finding(FindingKind.FOREIGN_FILE, paths.name_of(problem.path), problem.reason)
     for path in sorted(set(others).difference(problem.path for problem in duplicates)):
         entry, text = entries.get(path), "is not part of a RocketMQ store, and is left alone; "
-        place = None
+        phy_offset = None
         if entry is None or entry.is_directory:
             text += "a broker starts with it"
-        elif not entry.is_special and (place := first_record_offset(fs, path)) is not None:
-            begin = place - place % file_size
-            text = f"holds records of the commit log from offset {place} on; `gantrymq store salvage` copies them"
+        elif not entry.is_special and (phy_offset := first_record_offset(fs, path)) is not None:
+            begin = phy_offset - phy_offset % file_size
+            text = f"holds records of the commit log from offset {phy_offset} on; `gantrymq store salvage` copies them"
             text += f", and a file of {file_size} bytes may be renamed to {offset_name(begin)} where that is missing"
         else:
             text += "gantrymq starts with it, RocketMQ 5.5.0 does not (it deletes an empty one that sorts last)"
-        yield Finding(Kind.FOREIGN_FILE, paths.name_of(path), text, Level.NOTE, phy_offset=place)
+        yield Finding(FindingKind.FOREIGN_FILE, paths.name_of(path), text, Severity.NOTE, phy_offset=phy_offset)
 
 
 def check_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int) -> Iterator[Finding]:
@@ -58,9 +60,9 @@ def check_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreCon
     problems, notes = log_state(fs, paths, config, now_ms)
     for problem in problems:
         if isinstance(problem, MissingLogError):
-            yield Finding(Kind.LOG_MISSING, paths.name_of(problem.path), problem.reason)
+            yield Finding(FindingKind.LOG_MISSING, paths.name_of(problem.path), problem.reason)
     for note in notes:
-        yield Finding(Kind.LOG_MISSING, paths.name_of(note.path), note.reason, Level.NOTE)
+        yield Finding(FindingKind.LOG_MISSING, paths.name_of(note.path), note.reason, Severity.NOTE)
 
 
 _OF_BODY = "its body does not have the CRC that the record names"
@@ -123,6 +125,12 @@ class LogCheck:
         at = bisect_right(self._bad_starts, phy_offset) - 1
         return at >= 0 and phy_offset < self._bad_ends[at]
 
+    def are_bad(self, phy_offsets: Int64s) -> Bools:
+        """Which physical offsets lie in a part of the log that is known to be broken."""
+        if not self._bad_starts:
+            return np.zeros(len(phy_offsets), np.bool_)
+        return np.array([self.is_bad(offset) for offset in phy_offsets.tolist()], np.bool_)
+
     def is_broken_record(self, phy_offset: int) -> bool:
         """Whether a physical offset is known to begin no whole record, or one with a wrong CRC or a torn sector."""
         return phy_offset in self._bad_records or self.is_bad(phy_offset)
@@ -143,12 +151,12 @@ class LogCheck:
         for file in self._files:
             if file.size_bytes != self.file_size:
                 is_left = file.size_bytes == 0 and file is self._files[-1]
-                level = Level.NOTE if is_left and not self._is_closed else Level.DAMAGE
+                level = Severity.NOTE if is_left and not self._is_closed else Severity.DAMAGE
                 text = f"is {file.size_bytes} bytes long, the others {self.file_size}; {SALVAGE}"
-                yield self._finding(Kind.FILE_SIZE, file.path, text, level=level)
+                yield self._finding(FindingKind.FILE_SIZE, file.path, text, level=level)
             if file.base % self.file_size:
                 text = f"its name is no multiple of the file size {self.file_size}; move it away"
-                yield self._finding(Kind.FOREIGN_FILE, file.path, text)
+                yield self._finding(FindingKind.FOREIGN_FILE, file.path, text)
         for before, after in pairwise(self._files):
             expected = before.base + self.file_size
             if after.base > expected:
@@ -156,15 +164,15 @@ class LogCheck:
                 self._mark_bad(expected, after.base)
                 more = f", and {count - 1} more after it" if count > 1 else ""
                 text = f"missing{more}"
-                place = {"phy_offset": expected, "length_bytes": after.base - expected}
+                fields = {"phy_offset": expected, "length_bytes": after.base - expected}
                 path = self._paths.directory_for(expected // self.file_size) / offset_name(expected)
-                yield self._finding(Kind.LOG_FILE_MISSING, path, text, count=count, **place)
+                yield self._finding(FindingKind.LOG_FILE_MISSING, path, text, count=count, **fields)
 
     def check_foreign(self, files: list[LogFile]) -> Iterator[Finding]:
-        """Report the files that are left out or in doubt."""
+        """Report log files that probably belong to another store: those not read, and those read with a doubt."""
         for file in files:
             if text := f"is {file.left_out}" if file.left_out else file.doubt:
-                yield self._range(Kind.LOG_FILE_FOREIGN, file.path, file.base, file.end, text)
+                yield self._range(FindingKind.LOG_FILE_FOREIGN, file.path, file.base, file.end, text)
 
     def _mark_bad(self, start: int, end: int) -> None:
         at = bisect_right(self._bad_starts, start)
@@ -192,16 +200,16 @@ class LogCheck:
             return []
         if fact.stop is StopReason.UNREADABLE:
             text = f"the disk cannot read these bytes: {fact.error}; {SALVAGE}"
-            return [self._range(Kind.FILE_UNREADABLE, fact.path, fact.start, fact.end, text)]
+            return [self._range(FindingKind.FILE_UNREADABLE, fact.path, fact.start, fact.end, text)]
         return [*self._certain(), self._broken(fact.path, fact)]
 
     def _broken(self, path: Path, event: Damage | End) -> Finding:
         start, end = (event.start, event.end) if isinstance(event, Damage) else (event.offset, event.file.end)
         self._mark_bad(start, end)
         if event.stop is StopReason.ZEROS:
-            return self._range(Kind.LOG_HOLE, path, start, end, "zeros where records should be")
+            return self._range(FindingKind.LOG_HOLE, path, start, end, "zeros where records should be")
         text = f"the chain of records ends at {event.stop.there_is}"
-        return self._range(Kind.LENGTH_CHAIN, path, start, end, text)
+        return self._range(FindingKind.LENGTH_CHAIN, path, start, end, text)
 
     def _record_facts(self, batch: RecordBatch) -> RecordFacts:
         file = self.file_at(batch.start_offset)
@@ -222,7 +230,7 @@ class LogCheck:
         wrong_place = is_right & (columns[codes.PHY_OFFSET] != columns[codes.POS] + batch.base)
         for row in np.flatnonzero(wrong_place).tolist():
             text = f"the physical offset in the record is {columns[codes.PHY_OFFSET, row]}"
-            facts.findings.append(self._record(Kind.RECORD_PHY_OFFSET, path, batch, row, text))
+            facts.findings.append(self._record(FindingKind.RECORD_PHY_OFFSET, path, batch, row, text))
         return facts
 
     def _check_records(self, facts: RecordFacts) -> list[Finding]:
@@ -232,8 +240,12 @@ class LogCheck:
             self.end_offset = facts.end_offset
             self.newest_ms = max(self.newest_ms, facts.newest_ms)
         self._suspects += facts.suspects
-        bad = [one for one in (*facts.findings, *facts.suspects) if one.kind is not Kind.RECORD_PHY_OFFSET]
-        self._bad_records.update(one.phy_offset for one in bad if one.phy_offset is not None)
+        bad = [
+            finding
+            for finding in (*facts.findings, *facts.suspects)
+            if finding.kind is not FindingKind.RECORD_PHY_OFFSET
+        ]
+        self._bad_records.update(finding.phy_offset for finding in bad if finding.phy_offset is not None)
         self.records += facts.records
         self.record_bytes += facts.record_bytes
         return findings
@@ -241,9 +253,9 @@ class LogCheck:
     def _bad_record(self, path: Path, batch: RecordBatch, row: int, *, is_torn: bool) -> Finding:
         if is_torn:
             text = "a sector of its topic or properties was never written"
-            return self._record(Kind.RECORD_TORN, path, batch, row, text)
+            return self._record(FindingKind.RECORD_TORN, path, batch, row, text)
         text = "the CRC over the whole record is wrong" if closes_with_crc(batch)[row] else _OF_BODY
-        return self._record(Kind.RECORD_CRC, path, batch, row, text)
+        return self._record(FindingKind.RECORD_CRC, path, batch, row, text)
 
     def _check_blank(self, blank: Blank) -> list[Finding]:
         rest = blank.file.end - blank.offset
@@ -252,7 +264,7 @@ class LogCheck:
                 self.end_offset = blank.file.end  # a kill may come before the next file has a record
             return []
         text = f"the blank at the end has {blank.size_bytes} bytes, {rest} are left"
-        return [self._range(Kind.BLANK_SIZE, blank.file.path, blank.offset, blank.file.end, text)]
+        return [self._range(FindingKind.BLANK_SIZE, blank.file.path, blank.offset, blank.file.end, text)]
 
     def _certain(self) -> list[Finding]:
         """Report what was held back as damage, because a whole record follows."""
@@ -270,7 +282,7 @@ class LogCheck:
             is_full = end.stop is StopReason.NO_BLANK
             rest = ": the records go to its last bytes" if is_full else f" but with {end.stop.there_is}"
             text = f"the file does not end with a blank{rest}"
-            return self._range(Kind.BLANK_MISSING, path, end.offset, end.file.end, text)
+            return self._range(FindingKind.BLANK_MISSING, path, end.offset, end.file.end, text)
         return self._broken(path, end)
 
     def finish(self) -> list[Finding]:
@@ -279,26 +291,26 @@ class LogCheck:
         if self._suspects and not self._is_closed:
             first, last = self._suspects[0], self._suspects[-1]
             text = f"{len(self._suspects)} torn at the end of the log; `gantrymq store recover` truncates the log there"
-            tail = self._range(Kind.LOG_TAIL, self._paths.root / first.path, _start(first), _end(last), text)
-            findings.append(replace(tail, level=Level.NOTE, count=len(self._suspects)))
+            tail = self._range(FindingKind.LOG_TAIL, self._paths.root / first.path, _start(first), _end(last), text)
+            findings.append(replace(tail, level=Severity.NOTE, count=len(self._suspects)))
         elif self._suspects:
             self.end_offset = _end(self._suspects[-1])
         for end in self._ends:
             if end.written_end > end.offset:
                 text = f"after the last record: {end.stop.there_is}; `gantrymq store recover` truncates the log there"
-                tail = self._range(Kind.LOG_TAIL, end.file.path, end.offset, end.written_end, text)
-                findings.append(replace(tail, level=Level.NOTE))
+                tail = self._range(FindingKind.LOG_TAIL, end.file.path, end.offset, end.written_end, text)
+                findings.append(replace(tail, level=Severity.NOTE))
         return findings
 
     # Findings
 
-    def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
+    def _finding(self, kind: FindingKind, path: Path, text: str, **fields: object) -> Finding:
         return Finding(kind, self._paths.name_of(path), text, **fields)  # type: ignore[arg-type]
 
-    def _range(self, kind: Kind, path: Path, start: int, end: int, text: str) -> Finding:
+    def _range(self, kind: FindingKind, path: Path, start: int, end: int, text: str) -> Finding:
         return self._finding(kind, path, text, phy_offset=start, length_bytes=end - start)
 
-    def _record(self, kind: Kind, path: Path, batch: RecordBatch, row: int, text: str) -> Finding:
+    def _record(self, kind: FindingKind, path: Path, batch: RecordBatch, row: int, text: str) -> Finding:
         column = batch.columns[:, row].tolist()
         at = column[codes.TOPIC_AT]
         return self._finding(

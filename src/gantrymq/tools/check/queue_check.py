@@ -16,21 +16,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.names import offset_name, parse_offset_name
+from gantrymq.format.names import is_topic_storable, offset_name, parse_offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.queue.consume_queue import REBUILD
-from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.store.queue.group_offsets import EndOf
 from gantrymq.store.queue.queue_units import QueueNumbers, QueueUnits, queue_units
-from gantrymq.tools.check.findings import Finding, Kind, Level
-from gantrymq.tools.queue_runs import Coverage
+from gantrymq.tools.audit.differences import matches_as_stretch, matching
+from gantrymq.tools.audit.queue_runs import Coverage
 from gantrymq.tools.read.bad_disk import joined
-from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.read.queue_files import QueueFiles, queue_directories
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 
-_KEPT_WITHOUT_ENTRY = 4096
+_MAX_LISTED = 4096
 
 
 @dataclass(slots=True)
@@ -40,14 +40,14 @@ class RecordsWithoutEntry:
     ``end`` is after the highest of these queue offsets.
     """
 
-    kept: list[tuple[int, int]] = field(default_factory=list)
+    offsets: list[tuple[int, int]] = field(default_factory=list)
     count: int = 0
     end: int = 0
 
     def add(self, queue_offsets: NDArray[np.int64], phy_offsets: NDArray[np.int64]) -> None:
         """Add some records."""
-        room = _KEPT_WITHOUT_ENTRY - len(self.kept)
-        self.kept += zip(queue_offsets[:room].tolist(), phy_offsets[:room].tolist(), strict=True)
+        room = _MAX_LISTED - len(self.offsets)
+        self.offsets += zip(queue_offsets[:room].tolist(), phy_offsets[:room].tolist(), strict=True)
         self.count += len(queue_offsets)
         self.end = max(self.end, int(queue_offsets.max(initial=-1)) + 1)
 
@@ -86,7 +86,7 @@ class CheckedQueue:
     def may_be_claimed(self, slot: int) -> bool:
         """Whether a record without its unit has this slot, or may be among those that were only counted."""
         return any(
-            records.count > len(records.kept) or any(slot == offset for offset, _ in records.kept)
+            records.count > len(records.offsets) or any(slot == offset for offset, _ in records.offsets)
             for records in self.missed
         )
 
@@ -124,10 +124,9 @@ class QueueCheck:
 
     def load(self) -> None:
         """Find the queues on disk."""
-        found, self._others = queue_directories(self._fs, self._directory)
-        for topic, queue_id, path in found:
-            files = QueueFiles(self._fs, path, topic, queue_id, self._file_size)
-            files.load()
+        queues, self._others = queue_directories(self._fs, self._directory)
+        for topic, queue_id, path in queues:
+            files = QueueFiles.loaded(self._fs, path, topic, queue_id, self._file_size)
             self._queues[topic, queue_id] = CheckedQueue(files, Coverage(files.first))
             self.entries += files.end - files.first
 
@@ -149,7 +148,7 @@ class QueueCheck:
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.files.first <= queue_offset < queue.files.end:
             return False
-        return int(as_units(queue.files.units(queue_offset, queue_offset + 1))["phy_offset"][0]) == phy_offset
+        return queue.files.unit(queue_offset).phy_offset == phy_offset
 
     # Against the log
 
@@ -196,32 +195,15 @@ class QueueCheck:
         queue.coverage, queue.without_entry, queue.older = coverage, without_entry, older
 
     def _compare(self, queue: CheckedQueue, grouped: QueueUnits, begin: int, end: int) -> None:
-        offsets, files = grouped.queue_offsets[begin:end], queue.files
-        first, last = int(offsets[0]), int(offsets[-1]) + 1
+        offsets, phy_offsets = grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end]
         expected = grouped.units[begin * UNIT_SIZE : end * UNIT_SIZE]
-        is_run = last - first == end - begin and bool((np.diff(offsets) == 1).all())
-        is_there = is_run and files.first <= first and last <= files.end
-        if is_there and np.array_equal(files.units(first, last), expected):
-            queue.coverage.cover(first, last)
+        if matches_as_stretch(queue.files, offsets, expected):
+            queue.coverage.cover(int(offsets[0]), int(offsets[-1]) + 1)
             return
-        self._compare_each(queue, offsets, expected.reshape(-1, UNIT_SIZE), grouped.phy_offsets[begin:end])
-
-    def _compare_each(
-        self,
-        queue: CheckedQueue,
-        offsets: NDArray[np.int64],
-        expected: NDArray[np.uint8],
-        phy_offsets: NDArray[np.int64],
-    ) -> None:
-        files = queue.files
-        inside = (offsets >= files.first) & (offsets < files.end)
-        same = np.zeros(len(offsets), np.bool_)
-        for low, rows in _near(offsets, inside):
-            actual = files.units(low, int(offsets[rows].max()) + 1).reshape(-1, UNIT_SIZE)
-            same[rows] = (actual[offsets[rows] - low] == expected[rows]).all(axis=1)
-        for offset in offsets[same].tolist():
-            queue.coverage.cover(offset, offset + 1)
-        is_missed = ~same & (phy_offsets >= self._deleted_ends.get(files.topic, -1))
+        same = matching(queue.files, offsets, expected)
+        for slot in offsets[same].tolist():
+            queue.coverage.cover(slot, slot + 1)
+        is_missed = ~same & (phy_offsets >= self._deleted_ends.get(queue.files.topic, -1))
         is_older = is_missed & (phy_offsets < queue.begin)
         for records, which in ((queue.older, is_older), (queue.without_entry, is_missed & ~is_older)):
             records.add(offsets[which], phy_offsets[which])
@@ -237,34 +219,34 @@ class QueueCheck:
         """Report wrong names, wrong sizes and missing files; ``min_offset`` is where the log begins."""
         for path in self._others:
             text = "is not a directory of a queue"
-            yield Finding(Kind.FOREIGN_FILE, path.relative_to(self._root), text, Level.NOTE)
+            yield Finding(FindingKind.FOREIGN_FILE, path.relative_to(self._root), text, Severity.NOTE)
         for queue in self.queues:
             files = queue.files
-            place = {"topic": files.topic, "queue_id": files.queue_id}
+            fields = {"topic": files.topic, "queue_id": files.queue_id}
             for entry in files.others:
                 yield self._foreign(files, entry)
             for base, size in sorted(files.sizes.items()):
                 if size != self._file_size:
                     text = f"is {size} bytes long, the others {self._file_size}; {REBUILD}"
-                    yield self._finding(Kind.FILE_SIZE, files.directory / offset_name(base), text, **place)
+                    yield self._finding(FindingKind.FILE_SIZE, files.directory / offset_name(base), text, **fields)
             for begin, end in files.missing():
                 queue.coverage.cover(begin, end)
                 text = "missing between other files"
                 slots = {"queue_offset": begin, "count": end - begin}
-                yield self._finding(Kind.QUEUE_FILE_MISSING, files.path_of(begin), text, **place, **slots)
+                yield self._finding(FindingKind.QUEUE_FILE_MISSING, files.path_of(begin), text, **fields, **slots)
             yield from self._stale(files, min_offset)
 
     def _foreign(self, files: QueueFiles, entry: Entry) -> Finding:
-        place = {"topic": files.topic, "queue_id": files.queue_id}
-        level, base = Level.NOTE, parse_offset_name(entry.name)
+        fields = {"topic": files.topic, "queue_id": files.queue_id}
+        level, base = Severity.NOTE, parse_offset_name(entry.name)
         if base is not None and base % self._file_size == 0 and base <= max(files.sizes, default=0) + self._file_size:
             text = f"has the name of a file of the queue; move it away, then {REBUILD}"
-            level = Level.DAMAGE
+            level = Severity.DAMAGE
         elif entry.is_directory:
             text = "is not part of a RocketMQ store, and is left alone; a broker starts with it"
         else:
             text = "is not part of a RocketMQ store, and is left alone; RocketMQ 5.5.0 does not start, gantrymq does"
-        return self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, level=level, **place)
+        return self._finding(FindingKind.FOREIGN_FILE, files.directory / entry.name, text, level=level, **fields)
 
     def _stale(self, files: QueueFiles, min_offset: int) -> Iterator[Finding]:
         """Report files that retention should have deleted, so that the queue's first offset is too low."""
@@ -275,30 +257,22 @@ class QueueCheck:
             stale += 1
         if stale:
             text = f"the first {stale} file{'s' * (stale > 1)} of the queue point only before the begin of the log"
-            place = {"topic": files.topic, "queue_id": files.queue_id, "queue_offset": files.first}
-            yield self._finding(Kind.QUEUE_MIN_OFFSET_STALE, files.path_of(files.first), text, **place, count=stale)
+            fields = {"topic": files.topic, "queue_id": files.queue_id, "queue_offset": files.first}
+            yield self._finding(
+                FindingKind.QUEUE_MIN_OFFSET_STALE, files.path_of(files.first), text, **fields, count=stale
+            )
 
     def check_unreadable(self) -> Iterator[Finding]:
         """Report the unreadable ranges that were met."""
         for queue in self.queues:
             files = queue.files
-            place = {"topic": files.topic, "queue_id": files.queue_id}
+            fields = {"topic": files.topic, "queue_id": files.queue_id}
             for (base, begin, end), error in joined(files.unreadable):
                 text = f"the disk cannot read bytes {begin} to {end}: {error}; {REBUILD}"
                 first, behind = (base + begin) // UNIT_SIZE, -(-(base + end) // UNIT_SIZE)
                 slots = {"queue_offset": first, "count": behind - first, "length_bytes": end - begin}
                 path = files.directory / offset_name(base)
-                yield self._finding(Kind.FILE_UNREADABLE, path, text, **place, **slots)
+                yield self._finding(FindingKind.FILE_UNREADABLE, path, text, **fields, **slots)
 
-    def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
+    def _finding(self, kind: FindingKind, path: Path, text: str, **fields: object) -> Finding:
         return Finding(kind, path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]
-
-
-def _near(offsets: NDArray[np.int64], inside: NDArray[np.bool_]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The rows that are ``inside``, in groups of nearby offsets: (least offset, rows)."""
-    rows = np.flatnonzero(inside)
-    if not len(rows):
-        return
-    order = rows[np.argsort(offsets[rows], kind="stable")]
-    for group in np.split(order, np.flatnonzero(np.diff(offsets[order]) > _KEPT_WITHOUT_ENTRY) + 1):
-        yield int(offsets[group[0]]), group

@@ -28,8 +28,8 @@ from gantrymq.store.timer.timer_files import TimerCheckpointFile
 from gantrymq.store.timer.timer_log import REMEDY, TimerLog
 from gantrymq.store.timer.timer_recovery import LogEnds, TimerRecovery
 from gantrymq.store.timer.wheel import TimerWheel
-from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.read.record_lookup import RecordLookup
+from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 _CHECKPOINT = Path(names.CONFIG) / names.TIMER_CHECKPOINT
 _AGAIN = "the next start of a broker delivers messages of the timer topic again"
@@ -57,27 +57,29 @@ class TimerCheck:
             yield from self._check_log_and_wheel()
         except DiskError as error:
             text = f"the disk cannot read the files of the timers: {error}; {REMEDY}"
-            yield Finding(Kind.FILE_UNREADABLE, Path(names.TIMER_LOG), text)
+            yield Finding(FindingKind.FILE_UNREADABLE, Path(names.TIMER_LOG), text)
 
     def _check_checkpoint(self) -> Iterator[Finding]:
         try:
             raw = read_part(self._fs, self._paths.timer_checkpoint, 0, TIMER_CHECKPOINT_SIZE + 1)
         except FileNotFoundError:
             if self._ends.queue_offset:
-                yield Finding(Kind.TIMER_CHECKPOINT, _CHECKPOINT, f"missing; {_AGAIN}", Level.NOTE)
+                yield Finding(FindingKind.TIMER_CHECKPOINT, _CHECKPOINT, f"missing; {_AGAIN}", Severity.NOTE)
             return
         except (DiskError, NotAStoreError, StorePermissionError) as error:
-            yield Finding(Kind.FILE_UNREADABLE, _CHECKPOINT, f"cannot be read: {error}; {_AGAIN}")
+            yield Finding(FindingKind.FILE_UNREADABLE, _CHECKPOINT, f"cannot be read: {error}; {_AGAIN}")
             return
         page = decode_timer_checkpoint(raw)
         numbers = (page.last_read_time_ms, page.timer_log_flush_pos, page.timer_queue_offset)
         if len(raw) != TIMER_CHECKPOINT_SIZE:
             text = f"is not {TIMER_CHECKPOINT_SIZE} bytes long; {_AGAIN}"
-            yield Finding(Kind.TIMER_CHECKPOINT, _CHECKPOINT, text, Level.DAMAGE if raw else Level.NOTE)
+            yield Finding(FindingKind.TIMER_CHECKPOINT, _CHECKPOINT, text, Severity.DAMAGE if raw else Severity.NOTE)
         elif min(*numbers, page.master_timer_queue_offset) < 0:
-            yield Finding(Kind.TIMER_CHECKPOINT, _CHECKPOINT, f"has a negative number, so it does not count; {_AGAIN}")
+            yield Finding(
+                FindingKind.TIMER_CHECKPOINT, _CHECKPOINT, f"has a negative number, so it does not count; {_AGAIN}"
+            )
         elif not any(raw) and self._ends.queue_offset:
-            yield Finding(Kind.TIMER_CHECKPOINT, _CHECKPOINT, f"is blank; {_AGAIN}", Level.NOTE)
+            yield Finding(FindingKind.TIMER_CHECKPOINT, _CHECKPOINT, f"is blank; {_AGAIN}", Severity.NOTE)
         else:
             yield from self._check_offset(page)
 
@@ -86,7 +88,7 @@ class TimerCheck:
         if page.timer_queue_offset > end:
             text = f"is at offset {page.timer_queue_offset} of the timer topic, which ends at {end}; the next start of "
             text += "a broker sets it to that end, and messages that are not in the timer log are not delivered"
-            yield Finding(Kind.TIMER_CHECKPOINT, _CHECKPOINT, text)
+            yield Finding(FindingKind.TIMER_CHECKPOINT, _CHECKPOINT, text)
 
     def _check_log_and_wheel(self) -> Iterator[Finding]:
         fs, paths = _ReadOnly(self._fs), self._paths
@@ -94,18 +96,18 @@ class TimerCheck:
         wheel = TimerWheel(fs, paths.timer_wheel, SLOTS)
         checkpoint = TimerCheckpointFile(fs, paths.timer_checkpoint)
         recovery = TimerRecovery(
-            fs, paths, self._messages, self._ends, timer_log, wheel, checkpoint, self._config.timer_precision_ms
+            self._messages, self._ends, timer_log, wheel, checkpoint, self._config.timer_precision_ms
         )
         try:
-            found = recovery.look()
-            if found.reason:
-                text = found.reason if REMEDY in found.reason else f"{found.reason}; {REMEDY}"
-                yield Finding(Kind.TIMER_LOG, Path(names.TIMER_LOG), text)
-            elif not wheel.has_snapshots and recovery.is_wheel_wrong(found):
+            outcome = recovery.look()
+            if outcome.reason:
+                text = outcome.reason if REMEDY in outcome.reason else f"{outcome.reason}; {REMEDY}"
+                yield Finding(FindingKind.TIMER_LOG, Path(names.TIMER_LOG), text)
+            elif not wheel.has_snapshots and recovery.is_wheel_wrong(outcome):
                 text = (
                     "does not lead to all messages of the timer log; the next start of a broker rebuilds it from there"
                 )
-                yield Finding(Kind.TIMER_WHEEL, Path(names.TIMER_WHEEL), text, Level.NOTE)
+                yield Finding(FindingKind.TIMER_WHEEL, Path(names.TIMER_WHEEL), text, Severity.NOTE)
         finally:
             wheel.close()
             timer_log.files.close()
@@ -119,10 +121,10 @@ class _Messages:
 
     def read(self, phy_offset: int, size: int) -> StoredMessage | None:
         """The message at a physical offset; None unless a record of this size begins there."""
-        found = self._lookup.record(phy_offset)
-        if found is None or found[1].size != size:
+        record = self._lookup.record(phy_offset)
+        if record is None or record[1].size != size:
             return None
-        raw, layout = found
+        raw, layout = record
         return decode_record(memoryview(raw), 0, layout)
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gantrymq.format.op_message import number
 from gantrymq.format.queue_ext import is_address
 from gantrymq.kernels import codes
-from gantrymq.model.message import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
-from gantrymq.store.queue.consume_queues import is_topic_storable
-from gantrymq.tools.pending.waiting import Kind, PendingMessage, WaitingTopics
+from gantrymq.model.message import SCHEDULE_TOPIC
+from gantrymq.tools.pending.rules import destination
+from gantrymq.tools.pending.waiting import PendingKind, PendingMessage, WaitingTopics
 
 _STEP = "Reading delayed messages"
 
@@ -31,9 +30,8 @@ def delayed_messages(topics: WaitingTopics) -> Iterator[PendingMessage]:
                 due_ms = waiting.record.row[codes.STORE_TIMESTAMP] + delay_ms
             elif delay_ms and due_ms > now_ms + delay_ms:
                 due_ms = now_ms  # a deliver time later than the level allows is invalid: it is delivered at once
-            properties = waiting.record.properties
-            topic, queue_id = properties.get(PROPERTY_REAL_TOPIC, ""), number(properties.get(PROPERTY_REAL_QUEUE_ID))
-            if not is_topic_storable(topic) or queue_id < 0 or topics.reader.is_deleted(topic, waiting.phy_offset):
+            to = destination(waiting.record.properties)
+            if to is None or topics.reader.is_deleted(to.topic, waiting.phy_offset):
                 topics.pass_over()
                 continue
-            yield PendingMessage(Kind.DELAY, topic, queue_id, due_ms, None, SCHEDULE_TOPIC, waiting.phy_offset)
+            yield PendingMessage(PendingKind.DELAY, *to, due_ms, None, SCHEDULE_TOPIC, waiting.phy_offset)

@@ -10,25 +10,15 @@ Source: TransactionalMessageServiceImpl.check.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from gantrymq.format.op_message import decided_offsets, number
+from gantrymq.format.op_message import decided_offsets
 from gantrymq.kernels import codes
-from gantrymq.model.message import (
-    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
-    PROPERTY_PRODUCER_GROUP,
-    PROPERTY_REAL_QUEUE_ID,
-    PROPERTY_REAL_TOPIC,
-    PROPERTY_TAGS,
-    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
-    TRANS_GROUP,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-)
+from gantrymq.model.message import PROPERTY_TAGS, TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from gantrymq.store.queue.consume_queue import ConsumeQueue
-from gantrymq.tools.pending.waiting import Kind, PendingMessage, WaitingTopics
+from gantrymq.tools.pending.rules import destination, half_message
+from gantrymq.tools.pending.waiting import PendingKind, PendingMessage, WaitingTopics
 
-TRANSACTION_TIMEOUT_MS = 6_000  # transactionTimeOut, for messages without a time of their own
 _OPS, _HALVES = "Reading op messages", "Reading half messages"
 
 
@@ -41,25 +31,14 @@ def half_messages(topics: WaitingTopics) -> Iterator[PendingMessage]:
             if decided.names(waiting.queue_offset):
                 continue
             properties, born_ms = waiting.record.properties, waiting.record.row[codes.BORN_TIMESTAMP]
-            topic, queue_id = properties.get(PROPERTY_REAL_TOPIC), number(properties.get(PROPERTY_REAL_QUEUE_ID))
-            if not topic or queue_id < 0:
+            if destination(properties) is None:
                 topics.pass_over()
                 continue
-            immunity_ms = _immunity_ms(properties)
-            due_ms = born_ms + (TRANSACTION_TIMEOUT_MS if immunity_ms is None else immunity_ms)
-            first = number(properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET))
-            if immunity_ms is not None and topics.now_ms <= due_ms and decided.names(first):
-                continue  # a copy of a half message that was decided by the offset of its first record
-            group = properties.get(PROPERTY_PRODUCER_GROUP)
-            yield PendingMessage(Kind.HALF, topic, queue_id, due_ms, group, TRANS_HALF_TOPIC, waiting.phy_offset)
-
-
-def _immunity_ms(properties: Mapping[str, str]) -> int | None:
-    """The time after its birth during which a half message is not checked, if it has one."""
-    text = properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
-    if text is None:
-        return None
-    return seconds * 1000 if (seconds := number(text)) >= 0 else TRANSACTION_TIMEOUT_MS
+            half = half_message(properties, born_ms, topics.now_ms, decided.names)
+            if half is not None:
+                yield PendingMessage(
+                    PendingKind.HALF, *half.to, half.due_ms, half.group, TRANS_HALF_TOPIC, waiting.phy_offset
+                )
 
 
 class _Decided:

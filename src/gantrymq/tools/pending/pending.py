@@ -32,7 +32,7 @@ from gantrymq.tools.pending.delays import delayed_messages
 from gantrymq.tools.pending.half_messages import half_messages
 from gantrymq.tools.pending.pops import PopRecord, WaitingPops
 from gantrymq.tools.pending.timers import WaitingTimers
-from gantrymq.tools.pending.waiting import Kind, PendingMessage, Report, WaitingTopics
+from gantrymq.tools.pending.waiting import PendingKind, PendingMessage, Report, WaitingTopics
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 HORIZONS_MS = (0, MINUTE_MS, HOUR_MS, DAY_MS)  # due now, within a minute, an hour, a day; all others are later
@@ -58,7 +58,7 @@ class PendingMessages:
         self,
         reader: StoreReader,
         now_ms: int,
-        kinds: Collection[Kind] = tuple(Kind),
+        kinds: Collection[PendingKind] = tuple(PendingKind),
         topic: str | None = None,
         due_before_ms: int | None = None,
         report: Report | None = None,
@@ -86,11 +86,11 @@ class PendingMessages:
                 yield message
 
     def _all(self) -> Iterator[PendingMessage]:
-        if Kind.DELAY in self._kinds:
+        if PendingKind.DELAY in self._kinds:
             yield from delayed_messages(self._topics)
-        if {Kind.TIMER, Kind.POP} & {*self._kinds}:
+        if {PendingKind.TIMER, PendingKind.POP} & {*self._kinds}:
             yield from self._timed()
-        if Kind.HALF in self._kinds:
+        if PendingKind.HALF in self._kinds:
             yield from half_messages(self._topics)
 
     def _timed(self) -> Iterator[PendingMessage]:
@@ -137,7 +137,7 @@ class Total:
     ``within`` has one number more than ``HORIZONS_MS``: each message counts once, in the first horizon that has it.
     """
 
-    kind: Kind
+    kind: PendingKind
     topic: str
     group: str | None
     within: list[int] = field(default_factory=lambda: [0] * (len(HORIZONS_MS) + 1))
@@ -151,7 +151,7 @@ class Total:
 
     def add(self, due_ms: int, now_ms: int) -> None:
         """Count one message."""
-        horizon = next((place for place, ms in enumerate(HORIZONS_MS) if due_ms <= now_ms + ms), len(HORIZONS_MS))
+        horizon = next((number for number, ms in enumerate(HORIZONS_MS) if due_ms <= now_ms + ms), len(HORIZONS_MS))
         self.within[horizon] += 1
         self.first_due_ms = due_ms if self.first_due_ms < 0 else min(self.first_due_ms, due_ms)
         self.last_due_ms = max(self.last_due_ms, due_ms)
@@ -162,12 +162,12 @@ class Totals:
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        self._by_name: dict[tuple[Kind, str, str], Total] = {}
+        self._by_name: dict[tuple[PendingKind, str, str], Total] = {}
 
     def counted(self, messages: PendingMessages) -> Iterator[PendingMessage]:
         """Yield the messages, and count each."""
         for message in messages:
-            group = message.group if message.kind is Kind.POP else None
+            group = message.group if message.kind is PendingKind.POP else None
             name = (message.kind, message.topic, group or "")
             total = self._by_name.get(name)
             if total is None:
@@ -181,6 +181,6 @@ class Totals:
             yield total
 
 
-def first_due(messages: Iterator[PendingMessage], most: int) -> list[PendingMessage]:
-    """The ``most`` messages that are due first, sorted by due time. All messages are read, and ``most`` are kept."""
-    return nsmallest(most, messages, key=lambda one: (one.due_ms, one.phy_offset))
+def first_due(messages: Iterator[PendingMessage], count: int) -> list[PendingMessage]:
+    """The ``count`` messages that are due first, sorted by due time. All are read, ``count`` are in memory."""
+    return nsmallest(count, messages, key=lambda message: (message.due_ms, message.phy_offset))

@@ -1,8 +1,7 @@
 """Messages that were popped and not acknowledged: those of the waiting checkpoints without an acknowledgement.
 
 A checkpoint and its acknowledgements wait in the timer topic first. Then they wait in the revive topic, after the
-offset of CID_RMQ_SYS_REVIVE_GROUP, which is that of the last decided checkpoint. Memory holds a set entry for each
-waiting acknowledgement, and for each message of a checkpoint in the revive topic.
+offset of CID_RMQ_SYS_REVIVE_GROUP, which is that of the last decided checkpoint.
 
 Ordered pops have no checkpoint, so their messages are not counted. A broker with enablePopBufferMerge keeps checkpoints
 of the last seconds in memory.
@@ -17,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey, decode_pop_record
+from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, decode_pop_record
 from gantrymq.model.message import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TAGS,
@@ -25,7 +24,8 @@ from gantrymq.model.message import (
     REVIVE_TOPIC_PREFIX,
     TIMER_TOPIC,
 )
-from gantrymq.tools.pending.waiting import Kind, PendingMessage, WaitingTopics
+from gantrymq.tools.pending.rules import PopRules, first_undecided
+from gantrymq.tools.pending.waiting import PendingKind, PendingMessage, WaitingTopics
 from gantrymq.tools.read.record_rows import Record
 
 _STEP = "Reading checkpoints of POP"
@@ -45,51 +45,44 @@ class WaitingPops:
 
     def __init__(self, topics: WaitingTopics) -> None:
         self._topics = topics
-        self._acknowledged: set[int] = set()
-        self._revived: set[int] = set()
+        self._rules = PopRules()
 
     def records(self) -> Iterator[PopRecord]:
         """Yield the waiting records of the revive topics."""
         for queue in self._topics.queues(lambda topic: topic.startswith(REVIVE_TOPIC_PREFIX)):
-            for waiting in self._topics.of_queue(queue, self._topics.committed(REVIVE_GROUP, queue) + 1, _STEP):
+            for waiting in self._topics.of_queue(
+                queue, first_undecided(REVIVE_GROUP, self._topics.committed(REVIVE_GROUP, queue)), _STEP
+            ):
                 yield PopRecord(queue.topic, waiting.phy_offset, waiting.record)
 
-    def add(self, one: PopRecord) -> None:
+    def add(self, record: PopRecord) -> None:
         """Note an acknowledgement, or a checkpoint in a revive topic. Call it with all records before
         :meth:`messages`.
         """
-        value = self._decoded(one)
-        if isinstance(value, PopAck):
-            self._acknowledged.update(_hash(value.key, offset) for offset in value.offsets)
-        elif value is not None and one.waits_in != TIMER_TOPIC:
-            self._revived.update(_hash(value.key, offset) for offset in value.open_offsets())
+        value = self._decoded(record)
+        if value is not None:
+            self._rules.add(value, is_revived=record.waits_in != TIMER_TOPIC)
 
-    def messages(self, one: PopRecord) -> Iterator[PendingMessage]:
+    def messages(self, record: PopRecord) -> Iterator[PendingMessage]:
         """Yield the messages of a checkpoint that are not acknowledged; none for another record."""
-        point = self._decoded(one)
+        point = self._decoded(record)
         if not isinstance(point, PopCheckpoint):
             return
         key = point.key
-        # A checkpoint that is in the revive topic may still count as waiting in the timer topic, if timercheck is old.
-        for offset in point.open_offsets():
-            name = _hash(key, offset)
-            if name in self._acknowledged or (one.waits_in == TIMER_TOPIC and name in self._revived):
-                continue
+        if self._topics.reader.is_deleted(key.topic, record.phy_offset):
+            self._topics.pass_over()
+            return
+        for offset in self._rules.open_offsets(point, is_revived=record.waits_in != TIMER_TOPIC):
             yield PendingMessage(
-                *(Kind.POP, key.topic, key.queue_id, point.revive_time_ms, key.group, one.waits_in),
-                *(one.phy_offset, offset),
+                *(PendingKind.POP, key.topic, key.queue_id, point.revive_time_ms, key.group, record.waits_in),
+                *(record.phy_offset, offset),
             )
 
-    def _decoded(self, one: PopRecord) -> PopCheckpoint | PopAck | None:
-        if one.waits_in == TIMER_TOPIC and _REVIVES not in one.record.raw_properties:
+    def _decoded(self, record: PopRecord) -> PopCheckpoint | PopAck | None:
+        if record.waits_in == TIMER_TOPIC and _REVIVES not in record.record.raw_properties:
             return None
         try:
-            return decode_pop_record(one.record.properties.get(PROPERTY_TAGS, ""), one.record.body)
+            return decode_pop_record(record.record.properties.get(PROPERTY_TAGS, ""), record.record.body)
         except ValueError:
             self._topics.pass_over()
             return None
-
-
-def _hash(key: PopKey, queue_offset: int) -> int:
-    """The key of a message of a checkpoint. Some acknowledgements lack the broker's name."""
-    return hash((key._replace(broker_name=""), queue_offset))

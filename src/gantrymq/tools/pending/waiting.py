@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
+from gantrymq.format.queue_units import Units
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.group_offsets import read_group_offsets
 from gantrymq.store.reader import StoreReader
@@ -22,7 +22,7 @@ from gantrymq.tools.read.record_rows import MAX_AT_ONCE, Record, RecordRows
 Report = Callable[[str, int, int], None]
 
 
-class Kind(StrEnum):
+class PendingKind(StrEnum):
     """The event that a message waits for: its delay, its due time, the end of its transaction, or its
     acknowledgement.
     """
@@ -42,7 +42,7 @@ class PendingMessage(NamedTuple):
     ``queue_offset`` is that of a popped message in its queue. It is -1 for others, which have none yet.
     """
 
-    kind: Kind
+    kind: PendingKind
     topic: str
     queue_id: int
     due_ms: int
@@ -52,7 +52,7 @@ class PendingMessage(NamedTuple):
     queue_offset: int = -1
 
 
-class Waiting(NamedTuple):
+class WaitingRecord(NamedTuple):
     """A waiting record. ``queue_offset`` is -1 if the record was found through the timer log."""
 
     queue_offset: int
@@ -89,19 +89,19 @@ class WaitingTopics:
         """The offset that a group has committed; -1 if it has none. A delay level has the group ``""``."""
         return self._committed.get((group, queue.topic, queue.queue_id), -1)
 
-    def of_queue(self, queue: ConsumeQueue, begin: int, step: str) -> Iterator[Waiting]:
+    def of_queue(self, queue: ConsumeQueue, begin: int, step: str) -> Iterator[WaitingRecord]:
         """The readable records of a queue from the offset ``begin`` on, without those before the begin of the log."""
         begin = offset = min(max(begin, queue.min_offset), queue.max_offset)
         while offset < queue.max_offset:
             units = queue.entries(offset, min(queue.max_offset - offset, MAX_AT_ONCE))
             if not len(units):
                 return
-            kept = np.flatnonzero(units["size"] != BLANK_UNIT_SIZE)
-            some = units[kept]
+            rows = np.flatnonzero(~Units(units).is_filler)
+            some = units[rows]
             for at, record in self.at(some["phy_offset"].astype("=i8"), some["size"].astype("=i8")):
-                number = int(kept[at])
+                number = int(rows[at])
                 code = queue.tags_code(int(units["tags_code"][number]))
-                yield Waiting(offset + number, int(units["phy_offset"][number]), code, record)
+                yield WaitingRecord(offset + number, int(units["phy_offset"][number]), code, record)
             offset += len(units)
             self.report_progress(step, offset - begin, queue.max_offset - begin)
 

@@ -14,7 +14,7 @@ from gantrymq.fs.api import Entry, File, FileSystem
 from gantrymq.fs.reads import ask_twice, data_end, read_by_pages
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.queue.queue_listing import is_topic_name
-from gantrymq.tools.loss.loss import NotCompared
+from gantrymq.tools.reports import NotCompared
 
 
 class ReadableBytes:

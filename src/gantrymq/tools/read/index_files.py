@@ -25,9 +25,9 @@ from gantrymq.store.geometry import (
     usual_size,
 )
 from gantrymq.store.paths import StorePaths, offset_files
-from gantrymq.tools.check.findings import REBUILD_INDEX, Finding, Kind
 from gantrymq.tools.read.bad_disk import ReadableBytes, joined
 from gantrymq.tools.read.queue_files import queue_directories
+from gantrymq.tools.reports import REBUILD_INDEX, Finding, FindingKind
 
 
 @dataclass(slots=True)
@@ -56,22 +56,22 @@ def find_index_files(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
 ) -> IndexFiles:
     """List the index directory. Raises AmbiguousGeometryError if more than one geometry fits."""
-    found = IndexFiles(paths.index)
+    files = IndexFiles(paths.index)
     entries = fs.scan(paths.index)
     named = [
         entry for entry in entries if not entry.is_directory and not entry.is_special and is_index_name(entry.name)
     ]
-    found.others = [entry for entry in entries if entry not in named]
+    files.others = [entry for entry in entries if entry not in named]
     given_size = file_size(config.max_hash_slot_num, config.max_index_num)
     sizes = [entry.size_bytes for entry in named]
-    found.size_bytes = given_size if given_size in sizes else usual_size(sizes)
-    found.names = [entry.name for entry in named if entry.size_bytes == found.size_bytes]
-    found.odd = [entry for entry in named if entry.size_bytes != found.size_bytes]
-    if found.names:
-        sized = find_index_geometry(_Only(fs, found.names), paths, config, given)  # type: ignore[arg-type]
-        if file_size(sized.max_hash_slot_num, sized.max_index_num) == found.size_bytes:
-            found.slots, found.entries = sized.max_hash_slot_num, sized.max_index_num
-    return found
+    files.size_bytes = given_size if given_size in sizes else usual_size(sizes)
+    files.names = [entry.name for entry in named if entry.size_bytes == files.size_bytes]
+    files.odd = [entry for entry in named if entry.size_bytes != files.size_bytes]
+    if files.names:
+        sized = find_index_geometry(_Only(fs, files.names), paths, config, given)  # type: ignore[arg-type]
+        if file_size(sized.max_hash_slot_num, sized.max_index_num) == files.size_bytes:
+            files.slots, files.entries = sized.max_hash_slot_num, sized.max_index_num
+    return files
 
 
 class _Only:
@@ -122,7 +122,7 @@ def unreadable_findings(root: Path, path: Path, data: ReadableBytes) -> Iterator
     data.prefault(0, len(data.array))
     for (_, begin, end), reason in joined(data.unreadable):
         text = f"the disk cannot read bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
-        yield Finding(Kind.FILE_UNREADABLE, path.relative_to(root), text, length_bytes=end - begin)
+        yield Finding(FindingKind.FILE_UNREADABLE, path.relative_to(root), text, length_bytes=end - begin)
 
 
 def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
@@ -147,8 +147,8 @@ def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
 
 def queue_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
     """The size of most consume queue files, unless it is given. Raises ConfigError (geometry.settled_size)."""
-    found, _ = queue_directories(fs, paths.consume_queue)
-    sizes = [file.size_bytes for _, _, path in found for file in offset_files(fs, [path])]
+    queues, _ = queue_directories(fs, paths.consume_queue)
+    sizes = [file.size_bytes for _, _, path in queues for file in offset_files(fs, [path])]
     whole = [size for size in sizes if size % UNIT_SIZE == 0]
     return settled_size(QUEUE_SIZE_KEY, config.mapped_file_size_consume_queue, whole, given)
 

@@ -11,7 +11,7 @@ Thread rule: iterate in one thread; read the attributes after the iteration.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,14 +22,18 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
+from gantrymq.format.record import CheckCRC
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.reads import read_part
 from gantrymq.kernels import codes
+from gantrymq.kernels.api import scan
+from gantrymq.kernels.arrays import new_columns
 from gantrymq.store.log.log_reader import Damage, End, LogFile, LogFileReader
-from gantrymq.store.log.record_batch import RecordBatch, Scan, first_torn
+from gantrymq.store.log.record_batch import RecordBatch, RecordScan, Scan, check_code, first_torn
 from gantrymq.store.log.scan_ahead import ScanAhead
-from gantrymq.tools.loss.loss import LostRange
+from gantrymq.tools.read.record_lookup import claim_of
+from gantrymq.tools.reports import LostRange
 
 
 class MisplacedRun(NamedTuple):
@@ -119,7 +123,8 @@ class FoundRecords:
     """The contents of a part of the log: the number of valid records, and the gaps between them.
 
     ``min_offset`` is the beginning of the part, ``end_offset`` the end of its last valid record. ``misplaced`` are
-    valid records that name another offset: no reader finds them where they are.
+    valid records that name another offset: no reader finds them where they are. ``accepted`` are records that count as
+    valid although a part of them is damaged.
     """
 
     min_offset: int
@@ -128,14 +133,15 @@ class FoundRecords:
     record_bytes: int = 0
     gaps: list[LostRange] = field(default_factory=list)
     misplaced: list[LostRange] = field(default_factory=list)
+    accepted: list[LostRange] = field(default_factory=list)
 
     def lost(self) -> list[LostRange]:
         """The gaps before ``end_offset``. Those after it are the tail of the log."""
-        return [one for one in self.gaps if one.start < self.end_offset]
+        return [gap for gap in self.gaps if gap.start < self.end_offset]
 
     def tail(self) -> list[LostRange]:
         """The ranges after ``end_offset``, including zeros."""
-        return [one for one in self.gaps if one.start >= self.end_offset]
+        return [gap for gap in self.gaps if gap.start >= self.end_offset]
 
 
 def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundRecords:
@@ -145,6 +151,7 @@ def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundReco
     for file, part in zip(files, parts, strict=True):
         whole.gaps += [*missing_before(file, end), *part.gaps]
         whole.misplaced += part.misplaced
+        whole.accepted += part.accepted
         whole.end_offset = part.end_offset if part.records else whole.end_offset
         whole.records += part.records
         whole.record_bytes += part.record_bytes
@@ -165,8 +172,10 @@ class IntactRecords:
     ``found.misplaced``. Without ``moves_records``, for callers that cannot correct the log, only a single misplaced
     record is returned, because then a bit of its offset was flipped; a run counts as a gap.
 
-    A batch is valid until the one after the next. ``found`` is complete after the iteration. ``scan`` and ``ahead``
-    are those of ``LogFileReader``. ``log`` are all files of the log, if ``files`` are only a part of it.
+    A batch is valid until the one after the next. ``contents`` is complete after the iteration. ``scan`` and ``ahead``
+    are those of ``LogFileReader``. ``log`` are all files of the log, if ``files`` are only a part of it. The damaged
+    records at the physical offsets in ``accepted`` are returned too. ``check`` is the CRC with which a start compares a
+    record.
     """
 
     def __init__(
@@ -178,39 +187,44 @@ class IntactRecords:
         *,
         log: Sequence[LogFile] | None = None,
         moves_records: bool = True,
+        accepted: Collection[int] = (),
+        check: CheckCRC = CheckCRC.BODY,
     ) -> None:
         self._fs = fs
+        self._accepted, self._check = np.array(sorted(accepted), np.int64), check_code(check)
         self._misplaced = MisplacedRecords(fs, files if log is None else log, moves_records=moves_records)
         self._scan, self._ahead = scan, ahead
         self._files = files
-        self.min_offset = files[0].base if files else 0
+        self.min_offset = files[0].begin if files else 0
         self._unreadable: list[tuple[int, int]] = []  # unreadable ranges of the current file that are in no gap yet
         self.total_bytes = sum(file.size_bytes for file in files)
-        self.found = FoundRecords(self.min_offset, self.min_offset)
+        self.contents = FoundRecords(self.min_offset, self.min_offset)
 
     def __iter__(self) -> Iterator[RecordBatch]:
         """Yield the batches. No batch is empty."""
         end = self.min_offset
         for file in self._files:
-            self.found.gaps += missing_before(file, end)
+            self.contents.gaps += missing_before(file, end)
             try:
                 yield from self._whole(file)
             except FileNotFoundError:  # before the first record, retention has deleted it: nothing is lost
-                if self.found.records:
+                if self.contents.records:
                     self._lose(file.path, file.base, file.end, StopReason.MISSING_FILES)
             end = file.end
 
     def _whole(self, file: LogFile) -> Iterator[RecordBatch]:
         if file.left_out:
-            self.found.gaps.append(LostRange(file.path, file.base, file.end, file.left_out, has_records=True))
+            self.contents.gaps.append(LostRange(file.path, file.base, file.end, file.left_out, has_records=True))
             return
         for event in LogFileReader(self._fs, file, self._scan, self._ahead):
             if isinstance(event, RecordBatch):
                 batch = self._right(file, event)
+                if event.digest is not None:  # the columns of a digest have the true positions
+                    batch.trust_positions()
                 if batch.count:
-                    self.found.end_offset = batch.end_offset
-                    self.found.records += batch.count
-                    self.found.record_bytes += int(batch.columns[codes.SIZE, : batch.count].sum())
+                    self.contents.end_offset = batch.end_offset
+                    self.contents.records += batch.count
+                    self.contents.record_bytes += int(batch.columns[codes.SIZE, : batch.count].sum())
                     yield batch
             elif isinstance(event, Damage) and event.stop is StopReason.UNREADABLE:
                 self._unreadable.append((event.start, event.end))
@@ -219,7 +233,7 @@ class IntactRecords:
             elif isinstance(event, End):
                 self._lose(file.path, event.offset, file.end, event.stop)
         for start, end in self._unreadable:
-            self.found.gaps.append(LostRange(file.path, start, end, StopReason.UNREADABLE))
+            self.contents.gaps.append(LostRange(file.path, start, end, StopReason.UNREADABLE))
         self._unreadable = []
 
     def _right(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
@@ -227,34 +241,63 @@ class IntactRecords:
         if batch.digest is None:  # a digest has marked torn records already
             for row in torn_rows(batch):
                 right[row] = False
+        if not right.all():
+            batch = self._with_accepted(file, batch, right)
         for row in np.flatnonzero(~right).tolist():
             start = batch.base + int(batch.columns[codes.POS, row])
-            self._lose(file.path, start, start + int(batch.columns[codes.SIZE, row]), StopReason.CRC)
+            end = start + int(batch.columns[codes.SIZE, row])
+            self._lose(file.path, start, end, StopReason.CRC, has_right_body=self._passes_start(batch, row))
         batch = batch if right.all() else batch.take(right)
         return self._placed(file, batch)
+
+    def _with_accepted(self, file: LogFile, batch: RecordBatch, right: NDArray[np.bool_]) -> RecordBatch:
+        """Mark the accepted records of the batch in ``right``. A digest leaves them out, so the batch loses it."""
+        starts = batch.columns[codes.POS, : batch.count] + batch.base
+        accepted = ~right & np.isin(starts, self._accepted)
+        if not accepted.any():
+            return batch
+        if batch.digest is not None:
+            begin, end = int(batch.columns[codes.POS, 0]), batch.end_offset - batch.base
+            batch = RecordScan(codes.CHECK_MARK, batch.count, 1)(batch.buffer, batch.base, begin, end, end).batch
+        for row in np.flatnonzero(accepted).tolist():
+            claim = claim_of(batch, row, int(starts[row]))
+            text = (
+                f"a part of the topic or the properties of {claim.topic}/{claim.queue_id} offset {claim.queue_offset} "
+            )
+            text += "is damaged, and a start takes the message as it is"
+            end = claim.phy_offset + claim.size_bytes
+            self.contents.accepted.append(LostRange(file.path, claim.phy_offset, end, text, has_records=True))
+        right |= accepted
+        return batch
+
+    def _passes_start(self, batch: RecordBatch, row: int) -> bool:
+        """Whether a start of a closed store takes a damaged record."""
+        begin, size = batch.columns[[codes.POS, codes.SIZE], row].tolist()
+        count, _, _ = scan(batch.buffer, begin, begin + size, begin + size, self._check, new_columns(1))
+        return bool(count)
 
     def _placed(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
         """The batch without copies and other records that are not kept."""
         keep = np.ones(batch.count, np.bool_)
         for run in self._misplaced.runs(batch):
             if run.is_kept:
-                self.found.misplaced.append(
+                self.contents.misplaced.append(
                     LostRange(file.path, run.start, run.end, run.reason, stated_offset=run.stated_offset)
                 )
             else:
-                self.found.gaps.append(LostRange(file.path, run.start, run.end, run.reason, has_records=True))
+                self.contents.gaps.append(LostRange(file.path, run.start, run.end, run.reason, has_records=True))
                 keep[run.first : run.last + 1] = False
         return batch if keep.all() else batch.take(keep)
 
-    def _lose(self, path: Path, start: int, end: int, reason: StopReason) -> None:
+    def _lose(self, path: Path, start: int, end: int, reason: StopReason, *, has_right_body: bool = False) -> None:
         if start >= end:
             return
-        causes = [one for one in self._unreadable if one[0] < end and start < one[1]]
+        causes = [unreadable for unreadable in self._unreadable if unreadable[0] < end and start < unreadable[1]]
         if causes:  # the record only looks broken, because the disk cannot read it
-            reason = StopReason.UNREADABLE
-            others = [one for one in self._unreadable if one not in causes]
+            reason, has_right_body = StopReason.UNREADABLE, False
+            others = [unreadable for unreadable in self._unreadable if unreadable not in causes]
             self._unreadable = [*others, *((end, stop) for _, stop in causes if end < stop)]
-        self.found.gaps.append(LostRange(path, start, end, reason))
+        self.contents.gaps.append(LostRange(path, start, end, reason, has_right_body=has_right_body))
 
 
 def torn_rows(batch: RecordBatch) -> Iterable[int]:

@@ -5,7 +5,8 @@ has the wrong name: it was renamed, swapped with another or copied over one. It 
 name, unless the file of that name has that part; then it is a copy.
 
 Retention deletes a file when it is older than fileReservedTime. The messages before the first record that is left were
-stored shortly before it.
+stored shortly before it. A file under the name of an earlier part shows that retention had not come so far
+(:func:`missing_front`).
 
 Thread rule: plain functions.
 """
@@ -18,12 +19,15 @@ from pathlib import Path
 
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.names import parse_offset_name
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.store.log.log_reader import LogFile, LogFileReader
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.recovery.missing_log import one_of_each
+from gantrymq.tools.reports import LostRange
 
 LEFT_OUT = "it is a copy of another one, or its name is not an offset of the log"
 """The reason for which a file is left out."""
@@ -37,10 +41,10 @@ def log_files(fs: FileSystem, paths: StorePaths) -> tuple[list[LogFile], list[Pa
 
     Of several files with one offset, the log has the first whose first record has that offset; see ``one_of_each``.
     """
-    kept, _ = one_of_each(fs, offset_files(fs, paths.commit_logs))
-    taken = {file.path for file in kept}
+    files, _ = one_of_each(fs, offset_files(fs, paths.commit_logs))
+    paths_of_files = {file.path for file in files}
     present = (directory / entry.name for directory in paths.commit_logs for entry in fs.scan(directory))
-    return [LogFile(*file) for file in kept], [path for path in present if path not in taken]
+    return [LogFile(*file) for file in files], [path for path in present if path not in paths_of_files]
 
 
 def placed_files(fs: FileSystem, paths: StorePaths, size: int) -> tuple[list[LogFile], list[Path]]:
@@ -50,13 +54,13 @@ def placed_files(fs: FileSystem, paths: StorePaths, size: int) -> tuple[list[Log
     name a free place.
     """
     named, _ = log_files(fs, paths)
-    kept: dict[int, LogFile] = {}
+    files: dict[int, LogFile] = {}
     doubted: list[tuple[LogFile, int | None]] = []
     for file in named:
         cut = replace(file, size_bytes=min(file.size_bytes, size))
         base = _stated_base(fs, cut, size)
         if file.base % size == 0 and base in (None, file.base):
-            kept[file.base] = cut
+            files[file.base] = cut
         else:
             doubted.append((cut, base))
     for path in _others(fs, paths, {file.path for file in named}, size):
@@ -65,11 +69,23 @@ def placed_files(fs: FileSystem, paths: StorePaths, size: int) -> tuple[list[Log
             doubted.append((file, base))
     skipped = []
     for file, base in doubted:
-        if base is not None and base not in kept:
-            kept[base] = replace(file, base=base)
+        if base is not None and base not in files:
+            files[base] = replace(file, base=base)
         elif file.path.name.isdigit():
             skipped.append(file.path)
-    return [kept[base] for base in sorted(kept)], sorted(skipped)
+    return [files[base] for base in sorted(files)], sorted(skipped)
+
+
+def missing_front(files: Sequence[LogFile], skipped: Collection[Path], size: int) -> LostRange | None:
+    """The missing range before the first of the placed ``files``; None if retention may have deleted what was there.
+
+    Retention deletes files from the first one on. A file that is there under the name of an earlier part shows that the
+    log still had that part, although the file holds records of another part, or is one of the ``skipped`` copies.
+    """
+    paths = [*skipped, *(file.path for file in files)]
+    named = [(base, path) for path in paths if (base := parse_offset_name(path.name)) is not None and not base % size]
+    base, path = min(named, default=(0, Path()))
+    return LostRange(path, base, files[0].base, StopReason.MISSING_FILES) if named and base < files[0].base else None
 
 
 def _others(fs: FileSystem, paths: StorePaths, named: Collection[Path], size: int) -> list[Path]:
@@ -95,18 +111,18 @@ def _stated_base(fs: FileSystem, file: LogFile, size: int) -> int | None:
     return base if 2 * whole.count(base - file.base) > len(whole) else None
 
 
-def _distances(fs: FileSystem, file: LogFile, least: int | None) -> list[int]:
-    """How far each record's physical offset field is off. Stops when ``least`` records agree, or one is right."""
-    found: list[int] = []
+def _distances(fs: FileSystem, file: LogFile, min_agreeing: int | None) -> list[int]:
+    """The error of each record's physical offset field. Stops when ``min_agreeing`` are equal, or one is 0."""
+    distances: list[int] = []
     try:
         for event in LogFileReader(fs, file):
             if isinstance(event, RecordBatch):
-                found += _of_batch(event)
-                if least is not None and (0 in found or _is_agreed(found, least)):
+                distances += _of_batch(event)
+                if min_agreeing is not None and (0 in distances or _is_agreed(distances, min_agreeing)):
                     break
     except FileNotFoundError:
         pass
-    return found
+    return distances
 
 
 def _of_batch(batch: RecordBatch) -> list[int]:
@@ -115,8 +131,8 @@ def _of_batch(batch: RecordBatch) -> list[int]:
     return distances
 
 
-def _is_agreed(distances: Sequence[int], least: int) -> bool:
-    return any(distances.count(one) >= least for one in set(distances))
+def _is_agreed(distances: Sequence[int], min_agreeing: int) -> bool:
+    return any(distances.count(distance) >= min_agreeing for distance in set(distances))
 
 
 _LOOK_BYTES = 64 << 10

@@ -12,27 +12,25 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
-from gantrymq.format.names import offset_name, parse_offset_name
-from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
+from gantrymq.format.names import is_topic_storable, offset_name, parse_offset_name
+from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
+from gantrymq.format.queue_units import Units
 from gantrymq.fs.api import Entry, File, FileSystem
 from gantrymq.fs.reads import ask_twice, cause_of, read_by_pages
 from gantrymq.store.paths import StorePaths, offset_files
-from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.consume_queue_ext import REBUILD_EXT
-from gantrymq.store.queue.consume_queues import is_topic_storable
-from gantrymq.store.queue.queue_listing import is_topic_name, queue_id_of, scan_topic
-from gantrymq.tools.check.findings import Finding, Kind
+from gantrymq.store.queue.queue_listing import QueueName, is_topic_name, queue_id_of, scan_topic
+from gantrymq.store.queue.unit_source import UnitSource
 from gantrymq.tools.read.bad_disk import joined
+from gantrymq.tools.reports import Finding, FindingKind
 
 _LOOK_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
-class QueueFiles:
+@dataclass
+class QueueFiles(UnitSource):
     """The files of queue ``queue_id`` of ``topic``; ``sizes`` has their lengths in bytes by the offset in their name.
 
     ``first`` is the first queue offset that a file holds, ``end`` is after the last unit that is not all zeros.
@@ -50,6 +48,13 @@ class QueueFiles:
     first: int = 0
     end: int = 0
 
+    @classmethod
+    def loaded(cls, fs: FileSystem, directory: Path, topic: str, queue_id: int, file_size: int) -> QueueFiles:
+        """The queue in ``directory``, which may be missing."""
+        files = cls(fs, directory, topic, queue_id, file_size)
+        files.load()
+        return files
+
     def load(self) -> None:
         """List the directory and find the end of the units."""
         for entry in self.fs.scan(self.directory):
@@ -64,9 +69,9 @@ class QueueFiles:
 
     def look_again(self) -> None:
         """Forget the first files that a writer's retention has deleted meanwhile."""
-        found = {entry.name for entry in self.fs.scan(self.directory)}
+        present = {entry.name for entry in self.fs.scan(self.directory)}
         for base in sorted(self.sizes):
-            if offset_name(base) in found:
+            if offset_name(base) in present:
                 self.first = base // UNIT_SIZE
                 return
             if len(self.sizes) > 1:  # retention never deletes the last one
@@ -79,7 +84,7 @@ class QueueFiles:
                 if self._is_hole(base, start, min(_LOOK_BYTES, last - start)):
                     continue
                 raw = self._read_file(base, start, min(_LOOK_BYTES, last - start))
-                if written := len(raw.rstrip(b"\0")):
+                if written := _written_bytes(raw):
                     return (base + start + written - 1) // UNIT_SIZE + 1
         return self.first
 
@@ -104,8 +109,8 @@ class QueueFiles:
         base = queue_offset * UNIT_SIZE // self.file_size * self.file_size
         return self.directory / offset_name(base)
 
-    def units(self, begin: int, end: int) -> NDArray[np.uint8]:
-        """The bytes of the slots [begin, end); zeros for slots that are in no file."""
+    def units(self, begin: int, end: int) -> Units:
+        """The slots [begin, end); those that are in no file are unwritten."""
         out = np.zeros((end - begin) * UNIT_SIZE, np.uint8)
         start, stop = begin * UNIT_SIZE, end * UNIT_SIZE
         at = start
@@ -116,19 +121,19 @@ class QueueFiles:
                 raw = self._read_file(base, at - base, upto - at)
                 out[at - start : at - start + len(raw)] = np.frombuffer(raw, np.uint8)
             at = upto
-        return out
+        return Units(out)
 
     @property
     def begin(self) -> int:
         """The physical offset in unit 0; 0 if no file has it."""
-        return decode_entry(self.units(0, 1).tobytes()).phy_offset
+        return self.unit(0).phy_offset
 
     def last_phy_offset(self, base: int) -> int:
         """The physical offset in the last unit of a file that is not blank; 0 if there is none."""
         begin, end = base // UNIT_SIZE, (base + self.sizes[base]) // UNIT_SIZE
         for start in (end - 1, begin):  # read the whole file only if its last unit is blank
-            units = as_units(self.units(start, end))
-            real = units["phy_offset"][units["size"] != BLANK_UNIT_SIZE]
+            units = self.units(start, end)
+            real = units.phy_offsets[~units.is_filler]
             if len(real):
                 return int(real[-1])
         return 0
@@ -159,61 +164,54 @@ class QueueFiles:
         self.unreadable.setdefault((base, start, end), error)
 
 
-def as_units(raw: NDArray[np.uint8]) -> NDArray[np.void]:
-    """View the bytes of whole units as an array of UNIT_DTYPE."""
-    return raw.view(UNIT_DTYPE)
-
-
 def begin_of(fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int) -> int:
     """The physical offset in unit 0 of a queue below ``directory``; 0 if there is none. Reads one file."""
     return QueueFiles(fs, directory / topic / str(queue_id), topic, queue_id, file_size, {0: file_size}).begin
 
 
-def place_of_unit(fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> int:
-    """The physical offset in a unit of a queue below ``directory``; -1 if there is none."""
+def unit_at(
+    fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int, queue_offset: int
+) -> QueueEntry | None:
+    """The unit of a slot of a queue below ``directory``; None if it points to no record. Reads one file."""
     if not is_topic_storable(topic) or min(queue_id, queue_offset) < 0:
-        return -1
+        return None
     base = queue_offset * UNIT_SIZE // file_size * file_size
     files = QueueFiles(fs, directory / topic / str(queue_id), topic, queue_id, file_size, {base: file_size})
-    entry = decode_entry(files.units(queue_offset, queue_offset + 1).tobytes())
-    return entry.phy_offset if 0 < entry.size_bytes < BLANK_UNIT_SIZE else -1
+    unit = files.unit(queue_offset)
+    return unit if unit.is_message else None
+
+
+def place_of_unit(fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> int:
+    """The physical offset in a unit of a queue below ``directory``; -1 if there is none."""
+    unit = unit_at(fs, directory, file_size, topic, queue_id, queue_offset)
+    return unit.phy_offset if unit is not None else -1
+
+
+def loaded_queues(fs: FileSystem, directory: Path, file_size: int) -> Iterator[QueueFiles]:
+    """The consume queues below ``directory``, sorted by topic and queue id."""
+    for topic, queue_id, path in queue_directories(fs, directory)[0]:
+        yield QueueFiles.loaded(fs, path, topic, queue_id, file_size)
 
 
 class ResultQueues:
-    """Single slots of the queues below ``roots``. Each queue is below one root at most."""
+    """The queues below ``roots``, by topic and queue id. Each queue is below one root at most."""
 
     def __init__(self, fs: FileSystem, roots: Sequence[StorePaths], file_size: int) -> None:
-        self._fs = fs
-        self._roots = roots
-        self._file_size = file_size
+        queues = (files for root in roots for files in loaded_queues(fs, root.consume_queue, file_size))
+        self.by_name: dict[QueueName, QueueFiles] = {(files.topic, files.queue_id): files for files in queues}
 
-    def points_to(self, queue: tuple[str, int], queue_offset: int, phy_offset: int) -> bool:
+    def points_to(self, queue: QueueName, queue_offset: int, phy_offset: int) -> bool:
         """Whether the unit of a slot points to ``phy_offset``."""
-        return phy_offset >= 0 and self._place(queue, queue_offset) == phy_offset
+        return phy_offset >= 0 and self.phy_offset_of(queue, queue_offset) == phy_offset
 
-    def has(self, queue: tuple[str, int], queue_offset: int) -> bool:
+    def has(self, queue: QueueName, queue_offset: int) -> bool:
         """Whether the unit of a slot points to any message."""
-        return self._place(queue, queue_offset) >= 0
+        return self.phy_offset_of(queue, queue_offset) >= 0
 
-    def _place(self, queue: tuple[str, int], queue_offset: int) -> int:
-        places = (
-            place_of_unit(self._fs, root.consume_queue, self._file_size, *queue, queue_offset) for root in self._roots
-        )
-        return max(places, default=-1)
-
-
-def end_of(fs: FileSystem, roots: Sequence[StorePaths], config: MessageStoreConfig, topic: str, queue_id: int) -> int:
-    """The queue offset after the last unit of a queue; 0 if it is below none of ``roots``.
-
-    The queue is below one root at most.
-    """
-    end = 0
-    for root in roots:
-        directory = root.consume_queue / topic / str(queue_id)
-        files = QueueFiles(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
-        files.load()
-        end = max(end, files.end)
-    return end
+    def phy_offset_of(self, queue: QueueName, queue_offset: int) -> int:
+        """The physical offset in the unit of a slot; -1 if there is none."""
+        files = self.by_name.get(queue)
+        return files.phy_offset_of(queue_offset) if files is not None else -1
 
 
 def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, int, Path]], list[Path]]:
@@ -252,7 +250,7 @@ def unreadable_ext_pages(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]
                 text = f"the disk cannot read bytes {begin} to {end}: {reason}; {REBUILD_EXT}"
                 name = paths.name_of(file.path)
                 yield Finding(
-                    Kind.FILE_UNREADABLE, name, text, topic=topic, queue_id=queue_id, length_bytes=end - begin
+                    FindingKind.FILE_UNREADABLE, name, text, topic=topic, queue_id=queue_id, length_bytes=end - begin
                 )
 
 
@@ -261,3 +259,11 @@ def _read_noting(file: File, position: int, length: int, pages: dict[tuple[int, 
         file.read_at(position, length)
     except (OSError, StoreError):
         read_by_pages(file, position, length, lambda begin, end, reason: pages.update({(0, begin, end): reason}))
+
+
+def _written_bytes(raw: bytes) -> int:
+    """The length of ``raw`` without the zeros at its end. ``bytes.rstrip`` alone takes 3 ms for a megabyte."""
+    words = np.flatnonzero(np.frombuffer(raw, np.uint64, len(raw) // 8))
+    end = 8 * (int(words[-1]) + 1) if len(words) else 0
+    rest = raw[len(raw) // 8 * 8 :].rstrip(b"\0")
+    return len(raw) // 8 * 8 + len(rest) if rest else max(end - 8, 0) + len(raw[max(end - 8, 0) : end].rstrip(b"\0"))

@@ -3,17 +3,13 @@
 The claim of a record (its topic, queue, queue offset, time) is read without its CRC, so that a record with a damaged
 body still shows which message it was.
 
-If the result has a record under another queue, the old unit that points to it is no evidence for its own queue: a piece
-of another queue's file was written over it. This does not apply to a record whose topic or queue id has a flipped bit.
-Such a record does not lie between the messages around its slot.
-
 Thread rule: belongs to one thread; one file is open at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,11 +21,10 @@ from gantrymq.fs.api import File, FileSystem
 from gantrymq.fs.reads import ask_twice
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import read_each
-from gantrymq.kernels.arrays import Int64s, new_columns, read_only
+from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
-from gantrymq.store.queue.queue_listing import QueueName
 
 _MAX_AT_ONCE = 4096
 _MAX_BYTES = 32 << 20
@@ -42,6 +37,17 @@ class RecordLookup:
         self._fs = fs
         self._file_at = file_at
         self._open: tuple[LogFile, File] | None = None
+
+    @classmethod
+    def of(cls, fs: FileSystem, files: Sequence[LogFile]) -> RecordLookup:
+        """A lookup in these files of a log, in order."""
+        bases = [file.base for file in files]
+
+        def file_at(phy_offset: int) -> LogFile | None:
+            number = bisect_right(bases, phy_offset) - 1
+            return files[number] if number >= 0 and phy_offset < files[number].end else None
+
+        return cls(fs, file_at)
 
     def read(self, phy_offsets: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], RecordBatch]]:
         """Yield (indexes into ``phy_offsets``, their records) piece by piece; SIZE is 0 where no whole record begins.
@@ -65,10 +71,10 @@ class RecordLookup:
 
     def topic_and_end(self, phy_offset: int) -> tuple[str, int] | None:
         """The topic in the record at ``phy_offset`` and the physical offset of its end; None without a whole record."""
-        found = self.record(phy_offset)
-        if found is None:
+        record = self.record(phy_offset)
+        if record is None:
             return None
-        raw, layout = found
+        raw, layout = record
         topic = raw[layout.topic_at : layout.topic_at + layout.topic_length]
         return decode_utf8(topic), phy_offset + layout.size
 
@@ -125,9 +131,9 @@ class RecordClaim(NamedTuple):
     store_timestamp_ms: int
 
 
-def claims_at(lookup: RecordLookup, places: Iterable[int]) -> dict[int, RecordClaim]:
-    """The claims of the records at ``places``, by physical offset, without places where no record begins."""
-    ordered = sorted(set(places))
+def claims_at(lookup: RecordLookup, phy_offsets: Iterable[int]) -> dict[int, RecordClaim]:
+    """The claims of the records at ``phy_offsets``, by physical offset, without those where no record begins."""
+    ordered = sorted(set(phy_offsets))
     claims: dict[int, RecordClaim] = {}
     for numbers, batch in lookup.read(np.array(ordered, np.int64)):
         for row, number in enumerate(numbers.tolist()):
@@ -136,50 +142,15 @@ def claims_at(lookup: RecordLookup, places: Iterable[int]) -> dict[int, RecordCl
     return claims
 
 
-def claim_of(batch: RecordBatch, row: int, place: int) -> RecordClaim:
-    """The claim of the record in a row, which lies at ``place``."""
+def claim_of(batch: RecordBatch, row: int, phy_offset: int) -> RecordClaim:
+    """The claim of the record in a row, which lies at ``phy_offset``."""
     column = batch.columns[:, row].tolist()
     topic_at, length = column[codes.TOPIC_AT], column[codes.TOPIC_LENGTH]
     return RecordClaim(
         decode_utf8(batch.buffer[topic_at : topic_at + length].tobytes()),
         column[codes.QUEUE_ID],
         column[codes.QUEUE_OFFSET],
-        place,
+        phy_offset,
         column[codes.SIZE],
         column[codes.STORE_TIMESTAMP],
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsElsewhere:
-    """Finds units that point to a record which the result has under another queue.
-
-    :class:`gantrymq.tools.loss.queue_account.QueueAccount` uses it. ``points_to(queue, queue offset, place)`` says
-    whether the result has this record there, ``has(queue, queue offset)`` whether it has any. ``old_place(topic, queue
-    id, queue offset)`` is the physical offset in the old unit.
-    """
-
-    lookup: RecordLookup
-    points_to: Callable[[QueueName, int, int], bool]
-    has: Callable[[QueueName, int], bool]
-    old_place: Callable[[str, int, int], int]
-
-    def which(self, queue: QueueName, slots: Int64s, places: Int64s) -> NDArray[np.bool_]:
-        """Which of these units of ``queue`` point to a record that is elsewhere in the result.
-
-        The units are given by their slots and physical offsets.
-        """
-        claims = claims_at(self.lookup, places.tolist())
-        found = np.zeros(len(slots), np.bool_)
-        for row, (slot, place) in enumerate(zip(slots.tolist(), places.tolist(), strict=True)):
-            claim = claims.get(place)
-            if claim is not None and claim[:3] != (*queue, slot):
-                found[row] = self._is_in_place(claim[:2], claim.queue_offset, place)
-        return found
-
-    def _is_in_place(self, queue: QueueName, slot: int, place: int) -> bool:
-        if not self.points_to(queue, slot, place):
-            return False
-        # Offset 0 has no neighbour before it: a record that wrongly carries it would restart its queue.
-        is_between_others = slot > 0 and self.has(queue, slot + 1) and self.has(queue, slot - 1)
-        return is_between_others or self.old_place(*queue, slot) == place

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.errors import DiskError
+from gantrymq.format.index import has_index_key
 from gantrymq.format.packed_body import decompress
 from gantrymq.format.properties import decode_properties
 from gantrymq.format.record import body_crc
@@ -25,7 +26,6 @@ from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from gantrymq.model.host import Host
 from gantrymq.model.java import decode_utf8
-from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
 from gantrymq.store.log.commit_log import CommitLog, fetch_record
 from gantrymq.store.log.mapped_file import MappedFile
 
@@ -69,12 +69,9 @@ class Record(NamedTuple):
         """The bytes of the properties."""
         return self._bytes(codes.PROPERTIES_AT, codes.PROPERTIES_LENGTH)
 
-    @property
-    def keys(self) -> list[str]:
-        """The keys and the unique key, without empty ones."""
-        properties = self.properties
-        keys = (*properties.get(PROPERTY_KEYS, "").split(" "), properties.get(PROPERTY_UNIQ_KEY, ""))
-        return [key for key in keys if key]
+    def has_index_key(self, topic: str, key: str) -> bool:
+        """Whether the index has the record under this topic and key, not only under their hash."""
+        return has_index_key(self.topic, self.properties, topic, key)
 
     def plain_body(self, most_bytes: int) -> tuple[bytes, str]:
         """The decompressed body of at most ``most_bytes`` and ``""``; if that fails, the stored body and the reason."""

@@ -10,9 +10,8 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.format.record import (
     BLANK_SIZE,
     PHY_OFFSET_AT,
-    QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     Layout,
     body_crc,
@@ -46,15 +44,15 @@ from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.log.scan_ahead import one_ahead
 from gantrymq.store.queue.queue_units import Renumbered
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.tools.loss.loss import LostRange
 from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords
-from gantrymq.tools.repair.misfiled import Misfiled
-from gantrymq.tools.repair.refile import Refiling
+from gantrymq.tools.reports import LostRange, Quarantined
 
 FILLER_TOPIC = "RMQ_SYS_SALVAGE_FILLER"
 _LARGEST_FILLER = 1 << 20  # bytes; a broker reads a record as a whole
 _SMALLEST_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, 1, 0)  # not more than the smallest record that can be lost
 _WHOLE_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, len(FILLER_TOPIC), CRC_PROPERTY_SIZE)
+STEP = "Salvaging"
+_CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"
 
 
 class LogCopy:
@@ -182,10 +180,6 @@ def _blank(position: int, file_size: int) -> tuple[int, bytes]:
     return position, encode_blank(file_size - position)
 
 
-STEP = "Salvaging"
-_CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"
-
-
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
     """An order to copy the records of ``files``, in ``source``, to files of ``file_size`` bytes in ``target``.
@@ -229,9 +223,9 @@ def copy_here(fs: FileSystem, order: CopyOrder, progress: Progress | None) -> tu
         if progress is not None:
             progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
     if copier is None:
-        return records.found, CopiedRecords()
+        return records.contents, CopiedRecords()
     copier.finish()
-    return records.found, copier.copied
+    return records.contents, copier.copied
 
 
 def has_crc_property(batch: RecordBatch) -> bool:
@@ -305,70 +299,51 @@ class RecordCopier:
         buffer = batch.buffer.copy()
         for row in wrong.tolist():
             at, size = int(starts[row]), int(batch.columns[codes.SIZE, row])
-            _write_number(buffer[at : at + size], PHY_OFFSET_AT, batch.base + at)
+            write_number(buffer[at : at + size], PHY_OFFSET_AT, batch.base + at)
         self.copied.corrected += len(wrong)
         return buffer
 
 
 def renumber(fs: FileSystem, directory: Path, file_size: int, records: Sequence[Renumbered]) -> None:
     """Write the true queue offsets into records of a copy, which come in the order of the log. Durable on return."""
-    for base, some in groupby(records, lambda one: one.phy_offset - one.phy_offset % file_size):
+    for base, some in groupby(records, lambda record: record.phy_offset - record.phy_offset % file_size):
         file = fs.open(directory / offset_name(base), writable=True)
         try:
-            for one in some:
-                record = np.frombuffer(bytearray(file.read_at(one.phy_offset - base, one.size_bytes)), np.uint8)
-                _write_number(record, QUEUE_OFFSET_AT, one.queue_offset)
-                file.write_at(one.phy_offset - base, record.data)
+            for change in some:
+                record = np.frombuffer(bytearray(file.read_at(change.phy_offset - base, change.size_bytes)), np.uint8)
+                write_number(record, QUEUE_OFFSET_AT, change.queue_offset)
+                file.write_at(change.phy_offset - base, record.data)
             file.sync()
         finally:
             file.close()
 
 
-def correct_records(fs: FileSystem, directory: Path, file_size: int, refiling: Refiling) -> None:
-    """Write the right queue into misfiled records of a copy, and filler over superseded ones. Durable on return.
-
-    A topic of another length cannot be written: such a record stays as it is.
-    """
-    changes: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8] | None]] = {}
-    changes |= {one.phy_offset: partial(_refiled, one) for one in refiling.misfiled}
-    changes |= {one.phy_offset: partial(_filled, one.phy_offset) for one in refiling.superseded}
-    sizes = {one.phy_offset: one.size_bytes for one in refiling.misfiled}
-    sizes |= {one.phy_offset: one.size_bytes for one in refiling.superseded}
-    wanted = sorted(changes.keys() - refiling.corrected)
-    for base, places in groupby(wanted, lambda place: place - place % file_size):
+def overwrite(fs: FileSystem, directory: Path, file_size: int, records: Iterable[Quarantined]) -> None:
+    """Write filler over records of a copy. Durable on return."""
+    ordered = sorted(records, key=lambda record: record.phy_offset)
+    for base, some in groupby(ordered, lambda record: record.phy_offset - record.phy_offset % file_size):
         file = fs.open(directory / offset_name(base), writable=True)
         try:
-            for place in places:
-                record = np.frombuffer(bytearray(file.read_at(place - base, sizes[place])), np.uint8)
-                if (changed := changes[place](record)) is not None:
-                    file.write_at(place - base, changed.data)
-                    refiling.corrected.add(place)
+            for quarantined in some:
+                at = quarantined.phy_offset - base
+                record = np.frombuffer(bytearray(file.read_at(at, quarantined.size_bytes)), np.uint8)
+                if (filler := _filled(quarantined.phy_offset, record)) is not None:
+                    file.write_at(at, filler.data)
             file.sync()
         finally:
             file.close()
 
 
-def _refiled(one: Misfiled, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
-    layout = read_layout(record.data, 0, len(record))
-    topic = one.topic.encode()
-    if not isinstance(layout, Layout) or len(topic) != layout.topic_length:
-        return None
-    record[layout.topic_at : layout.topic_at + len(topic)] = np.frombuffer(topic, np.uint8)
-    record[QUEUE_ID_AT : QUEUE_ID_AT + 4] = np.frombuffer(one.queue_id.to_bytes(4, "big", signed=True), np.uint8)
-    _write_number(record, QUEUE_OFFSET_AT, one.queue_offset)
-    return record
-
-
-def _filled(place: int, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+def _filled(phy_offset: int, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
     layout = read_layout(record.data, 0, len(record))
     if not isinstance(layout, Layout):
         return None
     stored_ms = decode_record(record.data, 0, layout).store_timestamp_ms
     crc_size = CRC_PROPERTY_SIZE if record[-CRC_PROPERTY_SIZE:].tobytes().startswith(_CRC_PROPERTY) else 0
-    return np.frombuffer(encode_filler(place, len(record), stored_ms, crc_size), np.uint8)
+    return np.frombuffer(encode_filler(phy_offset, len(record), stored_ms, crc_size), np.uint8)
 
 
-def _write_number(record: NDArray[np.uint8], at: int, number: int) -> None:
+def write_number(record: NDArray[np.uint8], at: int, number: int) -> None:
     """Write a number into a record, and the new record CRC if the record has one."""
     record[at : at + 8] = np.frombuffer(number.to_bytes(8, "big"), np.uint8)
     body, closing = record[:-CRC_PROPERTY_SIZE], record[-CRC_PROPERTY_SIZE:]

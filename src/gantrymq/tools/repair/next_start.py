@@ -1,8 +1,9 @@
 """What the next start of a store does to a rebuilt log, and which broken file ends are no damage.
 
-A recovery ends the log at the first damage and discards whole records after it. After a kill it dispatches the newest
-part of the log again, and a record with a wrong queue id enters the wrong queue again. A rebuild that gives such
-records units must report that. If a part of the log is unreadable, the start refuses the store.
+A recovery ends the log at the first damage and discards whole records after it. In a closed store a record with a right
+body is no such damage: the start dispatches it, although a sector of its properties is zeros. After a kill it
+dispatches the newest part of the log again, and a quarantined record enters the queue that it names. If a part of the
+log is unreadable, the start refuses the store.
 
 A blank follows the last record of a file, because the next record did not fit. If the blank is damaged, the rest of the
 file holds no whole record. That is no loss if the first record of the next file would not have fitted into the rest and
@@ -13,7 +14,7 @@ Thread rule: plain functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, StoreError
@@ -25,24 +26,25 @@ from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.queue_listing import QueueName
 from gantrymq.store.recovery.recover_start import FirstRecord, StartRule
-from gantrymq.tools.loss.loss import LossAccount, LostMessages, LostRange, ShortQueue
+from gantrymq.tools.reports import LossAccount, LostMessages, LostRange, Quarantined
 
 
 def forget_broken_blanks(fs: FileSystem, files: Sequence[LogFile], account: LossAccount) -> None:
     """Remove the ranges that are broken blanks from ``account``; ``files`` are the files of the log, in order."""
-    if any(one.phy_offset < 0 for one in account.messages):
+    if any(lost.phy_offset < 0 for lost in account.messages):
         return  # any range may hold one of these messages
     by_base = {file.base: file for file in files}
     ends = {file.end for file in files}
     account.ranges = [
-        one
-        for one in account.ranges
+        gap
+        for gap in account.ranges
         if not (
-            one.end in ends
-            and not one.has_records
-            and one.end - one.start < _first_size(fs, by_base.get(one.end)) + BLANK_SIZE
-            and not any(lost.phy_offset < one.end and one.start < lost.phy_end for lost in account.messages)
+            gap.end in ends
+            and not gap.has_records
+            and gap.end - gap.start < _first_size(fs, by_base.get(gap.end)) + BLANK_SIZE
+            and not any(lost.phy_offset < gap.end and gap.start < lost.phy_end for lost in account.messages)
         )
     ]
 
@@ -55,9 +57,6 @@ def _first_size(fs: FileSystem, file: LogFile | None) -> int:
         return int.from_bytes(read_part(fs, file.path, 0, 4), "big", signed=True)
     except (OSError, StoreError):
         return -BLANK_SIZE
-
-
-_KEEPS = "store salvage keeps it"
 
 
 def next_start_begins_at(
@@ -99,35 +98,34 @@ def next_stop(gaps: Sequence[LostRange], begin: int) -> LostRange | None:
 
     ``gaps`` are the ranges without a whole record before the log's end.
     """
-    met = (one for one in gaps if one.start >= begin and not one.has_records)
-    return min(met, key=lambda one: one.start, default=None)
+    met = (gap for gap in gaps if gap.start >= begin and not gap.has_records)
+    return min(met, key=lambda gap: gap.start, default=None)
 
 
-def lose_refiled(account: LossAccount, begin: int, end_of: Callable[[str, int], int]) -> None:
-    """Report records that name a wrong queue as lost if a start dispatches them again, from ``begin`` on.
+def accepted_by_start(gaps: Sequence[LostRange], begin: int) -> frozenset[int]:
+    """The physical offsets of damaged records that the start of a closed store takes, if it reads from ``begin``.
 
-    ``end_of`` returns the end of a queue.
+    It compares only the CRC of the body, as RocketMQ does, and ends at the first record that fails.
     """
-    undone = [one for one in account.repaired if one.stated_slot is not None and one.phy_offset >= begin]
-    account.repaired = [one for one in account.repaired if one not in undone]
-    ends: dict[tuple[str, int], int] = {}
-    for one in sorted(undone, key=lambda record: record.queue_offset, reverse=True):
-        place, offset = one.phy_offset, one.queue_offset
-        text = (
-            f"its record says {one.stated}, and the next start, after a kill, dispatches the log again from {begin} on"
-        )
-        account.messages.append(
-            LostMessages(
-                one.topic, one.queue_id, offset, offset + 1, place, place + one.size_bytes, f"{text}; {_KEEPS}"
-            )
-        )
-        name = one.topic, one.queue_id
-        if ends.setdefault(name, end_of(*name)) == offset + 1:
-            ends[name] = offset
-    was = {(one.topic, one.queue_id): one for one in account.short_queues}
-    for name, end in ends.items():
-        whole = end_of(*name)
-        if end < whole:
-            was_end = max(whole, was[name].was_end) if name in was else whole
-            account.short_queues = [one for one in account.short_queues if (one.topic, one.queue_id) != name]
-            account.short_queues.append(ShortQueue(*name, was_end, end))
+    accepted = set[int]()
+    for gap in sorted(gaps, key=lambda gap: gap.start):
+        if gap.start >= begin and not gap.has_records:
+            if not gap.has_right_body:
+                break
+            accepted.add(gap.start)
+    return frozenset(accepted)
+
+
+def lose_displaced(
+    account: LossAccount, records: Iterable[Quarantined], begin: int, place_of: Callable[[QueueName, int], int]
+) -> None:
+    """Report the messages whose slot a quarantined record takes when a start dispatches the log again from ``begin``.
+
+    ``place_of(queue, queue offset)`` is the physical offset in a unit of the result.
+    """
+    for record in records:
+        displaced_offset = place_of(record.slot[:2], record.queue_offset)
+        if begin <= record.phy_offset < displaced_offset:
+            text = f"the next start, after a kill, dispatches the log again from {begin} on, and takes the quarantined "
+            reason = f"{text}record at {record.phy_offset} for this message; store salvage keeps it"
+            account.messages.append(LostMessages(*record.slot, record.queue_offset + 1, displaced_offset, -1, reason))

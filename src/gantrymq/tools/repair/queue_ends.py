@@ -18,39 +18,38 @@ from functools import cache
 import numpy as np
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.queue_entry import UNIT_SIZE, encode_entry
 from gantrymq.format.queue_ext import is_address
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.queue.group_offsets import EndOf, GroupAhead, groups_ahead, read_group_offsets, set_back
-from gantrymq.tools.loss.queue_account import LostPlaces
 from gantrymq.tools.read.intact_records import FoundRecords
-from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.read.log_extent import LostPlaces
+from gantrymq.tools.read.queue_files import QueueFiles, queue_directories
 
 
 def preserve_queue_ends(
-    fs: FileSystem, old: StorePaths, roots: Iterable[StorePaths], config: MessageStoreConfig, found: FoundRecords
+    fs: FileSystem, old: StorePaths, roots: Iterable[StorePaths], config: MessageStoreConfig, contents: FoundRecords
 ) -> int:
     """Append the old units that point into lost ranges of the log, so that queues end no earlier than before.
 
-    ``roots`` have the new queues, made from what ``found`` describes; ``old`` is the old store. Returns the number of
+    ``roots`` have the new queues of a log with these ``contents``; ``old`` is the old store. Returns the number of
     units that were added; they are durable. Raises DiskFullError.
     """
-    if not (ranges := found.lost()):
+    if not (ranges := contents.lost()):
         return 0
     lost, added = LostPlaces(ranges), 0
     for root in roots:
         queues = ConsumeQueues(fs, root, config)
         for topic, queue_id, _ in queue_directories(fs, root.consume_queue)[0]:
             directory = old.consume_queue / topic / str(queue_id)
-            files = QueueFiles(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
-            files.load()
+            files = QueueFiles.loaded(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
             queue = queues.get_or_create(topic, queue_id)
             queue.load()
             try:
-                queue.recover(found.end_offset)
+                queue.recover(contents.end_offset)
                 before = queue.max_offset
                 _append(queue, files, lost)
                 added += queue.max_offset - before
@@ -62,15 +61,15 @@ def preserve_queue_ends(
 
 def _append(queue: ConsumeQueue, files: QueueFiles, lost: LostPlaces) -> None:
     begin = queue.max_offset
-    units = as_units(files.units(begin, _unbroken_end(files, begin)))
-    for row in np.flatnonzero(lost.has(units["phy_offset"].astype(np.int64))).tolist():
-        unit = units[row : row + 1].copy()
-        offset, size = int(unit["phy_offset"][0]), int(unit["size"][0])
-        if size <= 0 or offset < queue.max_physic_offset:
+    units = files.units(begin, _unbroken_end(files, begin))
+    for row in np.flatnonzero(lost.has(units.phy_offsets)).tolist():
+        unit = units[row]
+        end = unit.phy_offset + unit.size_bytes
+        if unit.size_bytes <= 0 or unit.phy_offset < queue.max_physic_offset:
             continue
-        if is_address(int(unit["tags_code"][0])):  # an address of an extended unit, which is recreated too
-            unit["tags_code"] = 0
-        queue.append_units(begin + row, memoryview(unit.tobytes()), np.zeros(1, np.int64), offset + size)
+        if is_address(unit.tags_code):  # an address of an extended unit, which is recreated too
+            unit = unit._replace(tags_code=0)
+        queue.append_units(begin + row, memoryview(encode_entry(unit)), np.zeros(1, np.int64), end)
 
 
 def _unbroken_end(files: QueueFiles, begin: int) -> int:
@@ -94,9 +93,7 @@ def queue_ends(fs: FileSystem, paths: StorePaths, file_size: int, topics: Iterab
         path = directories.get((topic, queue_id))
         if path is None:
             return 0 if topic in known else None
-        files = QueueFiles(fs, path, topic, queue_id, file_size)
-        files.load()
-        return files.end
+        return QueueFiles.loaded(fs, path, topic, queue_id, file_size).end
 
     return end_of
 

@@ -39,6 +39,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from gantrymq.model.size import size_text
+from gantrymq.store.entries import SALVAGE_WORK, Use, names_for
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.recovery.swap_journal import clear_directory
 from gantrymq.tools.read.intact_records import IntactRecords
@@ -70,7 +71,7 @@ def record_bytes(fs: FileSystem, files: list[LogFile]) -> int:
     records = IntactRecords(fs, files)
     for _ in records:
         pass
-    return records.found.record_bytes
+    return records.contents.record_bytes
 
 
 def most_unit_bytes(files: list[LogFile]) -> int:
@@ -200,14 +201,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-_WORK = "salvage.tmp"
-# In the order in which they are moved.
-_PARTS = (
-    *(names.CONFIG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.INDEX, names.CHECKPOINT, names.LOCK),
-    names.COMMIT_LOG,
-)
-
-
 class SalvageTarget:
     """The target directory ``root`` of a salvage: missing, empty, or left by an interrupted salvage."""
 
@@ -215,14 +208,14 @@ class SalvageTarget:
         self._fs = fs
         self._root = root
         self._mark = root / names.SALVAGE_MARK
-        self.work = root / _WORK
+        self.work = root / SALVAGE_WORK
 
     def require_free(self) -> None:
         """Raise StoreError if the directory has entries that no salvage has made."""
-        found = {entry.name for entry in self._fs.scan(self._root)}
-        if found and names.SALVAGE_MARK not in found:
+        present = {entry.name for entry in self._fs.scan(self._root)}
+        if present and names.SALVAGE_MARK not in present:
             raise StoreError(self._root, "is not empty; a salvaged store needs a directory of its own")
-        if foreign := found - {names.SALVAGE_MARK, _WORK, *_PARTS}:
+        if foreign := present - {names.SALVAGE_MARK, SALVAGE_WORK, *names_for(Use.SALVAGED)}:
             text = "was not made by the salvage that was interrupted in this directory; move it, or name another one"
             raise StoreError(self._root / min(foreign), text)
 
@@ -245,7 +238,7 @@ class SalvageTarget:
     def finish(self) -> None:
         """Move the parts of the new store, all durable, to their places, and then remove the mark."""
         made = {entry.name for entry in self._fs.scan(self.work)}
-        for name in _PARTS:
+        for name in names_for(Use.SALVAGED):
             if name in made:
                 self._fs.rename(self.work / name, self._root / name)
         self._fs.sync_directory(self.work, self._root)
@@ -259,8 +252,8 @@ class SalvageTarget:
             self._remove_mark()
 
     def _clear(self) -> None:
-        for directory in (self.work, *(self._root / name for name in _PARTS)):
-            entry = next((one for one in self._fs.scan(self._root) if one.name == directory.name), None)
+        for directory in (self.work, *(self._root / name for name in names_for(Use.SALVAGED))):
+            entry = next((listed for listed in self._fs.scan(self._root) if listed.name == directory.name), None)
             if entry is not None and entry.is_directory and not entry.is_link:
                 clear_directory(self._fs, directory)
             elif entry is not None:

@@ -38,13 +38,13 @@ class Arrivals:
             del self._waiting[target]
         return target in self._waiting
 
-    def found(self, target: PopTarget) -> None:
+    def notify_found(self, target: PopTarget) -> None:
         """A pop of the target returned messages."""
         self._empty_wakes.pop(target, None)
 
     def drop(self, topic: str) -> None:
         """Forget the notifications of a topic, because its filter has changed. Callers that wait look again."""
-        for target in [one for one in self._waiting if one.topic == topic]:
+        for target in [target_of_topic for target_of_topic in self._waiting if target_of_topic.topic == topic]:
             self._waiting.pop(target).cancel()
 
     async def wait(self, targets: Iterable[PopTarget], timeout_s: float) -> None:

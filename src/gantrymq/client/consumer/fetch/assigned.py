@@ -29,6 +29,9 @@ LOCK_INTERVAL_SECONDS = 20.0  # rocketmq.client.rebalance.lockInterval
 _TIMEOUT_MS = 1000
 
 log = get_logger("gantrymq.client.consumer")
+UNLOCK_AT_LATEST_MS = 20_000  # rocketmq.client.unlockDelayTimeMills
+_IDLE_WITHIN_SECONDS = 0.5
+_IDLE_LOOK_SECONDS = 0.02
 
 
 class QueueLocks:
@@ -47,22 +50,22 @@ class QueueLocks:
         await asyncio.gather(*(self._unlock(part) for part in _by_broker(queues)))
 
     async def _lock(self, queues: list[ProcessQueue]) -> bool:
-        call = lock_batch(self._member.group, self._member.client_id, [one.queue for one in queues])
+        call = lock_batch(self._member.group, self._member.client_id, [queue.queue for queue in queues])
         try:
             locked = await self._member.ask(queues[0].queue, call, _TIMEOUT_MS)
         except GantrymqError as error:
             log.warning("queues were not locked", broker=queues[0].queue.broker_name, reason=str(error))
             return False
-        for one in queues:
-            one.locked = one.queue in locked
-            if one.locked:
-                one.last_lock_ms = monotonic_ms(self._member.clock)
-        return all(one.locked for one in queues)
+        for queue in queues:
+            queue.locked = queue.queue in locked
+            if queue.locked:
+                queue.last_lock_ms = monotonic_ms(self._member.clock)
+        return all(queue.locked for queue in queues)
 
     async def _unlock(self, queues: list[ProcessQueue]) -> None:
-        call = unlock_batch(self._member.group, self._member.client_id, [one.queue for one in queues])
-        for one in queues:
-            one.locked = False
+        call = unlock_batch(self._member.group, self._member.client_id, [queue.queue for queue in queues])
+        for queue in queues:
+            queue.locked = False
         try:
             await self._member.ask(queues[0].queue, call, _TIMEOUT_MS)
         except GantrymqError as error:
@@ -71,8 +74,8 @@ class QueueLocks:
 
 def _by_broker(queues: Iterable[ProcessQueue]) -> list[list[ProcessQueue]]:
     brokers: dict[str, list[ProcessQueue]] = {}
-    for one in queues:
-        brokers.setdefault(one.queue.broker_name, []).append(one)
+    for queue in queues:
+        brokers.setdefault(queue.queue.broker_name, []).append(queue)
     return list(brokers.values())
 
 
@@ -97,10 +100,6 @@ async def starting_offset(member: GroupMember, offsets: OffsetStore, queue: Mess
     timestamp_ms = member.config.parse_consume_timestamp(member.clock.now_ms())
     return await member.ask(queue, calls.search_offset(queue, timestamp_ms))
 
-
-UNLOCK_AT_LATEST_MS = 20_000  # rocketmq.client.unlockDelayTimeMills
-_IDLE_WITHIN_SECONDS = 0.5
-_IDLE_LOOK_SECONDS = 0.02
 
 # Pulls a queue from an offset until the queue is dropped.
 Pull = Callable[[ProcessQueue, int], Coroutine[Any, Any, None]]
@@ -135,7 +134,7 @@ class AssignedQueues:
         """Apply a division. Returns whether exactly its queues are held now."""
         changed, complete = False, True
         now_ms = monotonic_ms(self._member.clock)
-        for queue in [one for one in self.table.values() if one.queue.topic == division.topic]:
+        for queue in [state for state in self.table.values() if state.queue.topic == division.topic]:
             if queue.queue not in division.mine or queue.dropped or queue.is_pull_expired(now_ms):
                 given_up = await self.give_up(queue)
                 changed, complete = changed or given_up, complete and given_up
@@ -147,7 +146,7 @@ class AssignedQueues:
             else:
                 fresh.append(adopted)
         if changed or fresh:
-            log.info("queues changed", topic=division.topic, mine=[one.queue_id for one in sorted(division.mine)])
+            log.info("queues changed", topic=division.topic, mine=[queue.queue_id for queue in sorted(division.mine)])
             await self._notify(division)
         for queue, offset in fresh:
             if not queue.dropped:  # a seek restarted it meanwhile, or its topic was unsubscribed
@@ -156,8 +155,8 @@ class AssignedQueues:
 
     async def keep_topics(self, topics: Iterable[str]) -> None:
         """Release the queues of all other topics."""
-        kept = set(topics)
-        for queue in [one for one in self.table.values() if one.queue.topic not in kept]:
+        kept_topics = set(topics)
+        for queue in [state for state in self.table.values() if state.queue.topic not in kept_topics]:
             await self.give_up(queue)
 
     def begin(self, queue: ProcessQueue, offset: int) -> None:

@@ -61,7 +61,7 @@ class Popper:
             raise
         if popped is None:
             return []
-        kept = []
+        messages = []
         for message in pop_calls.popped_messages(popped, self._client.config):
             message.topic = without_namespace(self._client.config.namespace, message.topic)
             if wanted.tags_set and message.tags not in wanted.tags_set:  # the broker compares only hashes of tags
@@ -69,8 +69,8 @@ class Popper:
             elif 0 <= self._max_reconsume_times < message.reconsume_times:
                 self._tasks.start(self.finish(message, is_dead=True))
             else:
-                kept.append(message)
-        return kept
+                messages.append(message)
+        return messages
 
     async def has_messages(self, target: PopTarget) -> bool:
         """Wait at the broker for messages of a target. After an error, or without a subscription, wait here."""

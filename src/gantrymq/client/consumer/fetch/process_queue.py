@@ -47,14 +47,14 @@ class ProcessQueue:
         self.try_unlock_times = 0
         self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = now_ms
         self._waiting: dict[int, ReceivedMessage] = {}
-        self._taken: dict[int, ReceivedMessage] = {}
+        self._in_progress: dict[int, ReceivedMessage] = {}
         self._size_bytes = 0
         self._next_offset = 0
 
     @property
     def count(self) -> int:
         """The number of messages that are not consumed, including those in a listener."""
-        return len(self._waiting) + len(self._taken)
+        return len(self._waiting) + len(self._in_progress)
 
     @property
     def size_bytes(self) -> int:
@@ -114,40 +114,40 @@ class ProcessQueue:
         self.put(messages, self._next_offset)
         self._waiting = dict(sorted(self._waiting.items()))
 
-    def take(self, most: int, now_ms: int) -> list[ReceivedMessage]:
+    def take(self, max_messages: int, now_ms: int) -> list[ReceivedMessage]:
         """The next messages in order. They count as not consumed until :meth:`commit`."""
         self.last_consume_ms = now_ms
-        taken: list[ReceivedMessage] = []
-        while self._waiting and len(taken) < most:
+        messages: list[ReceivedMessage] = []
+        while self._waiting and len(messages) < max_messages:
             offset = next(iter(self._waiting))
-            message = self._taken[offset] = self._waiting.pop(offset)
-            taken.append(message)
-        return taken
+            message = self._in_progress[offset] = self._waiting.pop(offset)
+            messages.append(message)
+        return messages
 
     def commit(self) -> int:
         """Mark the taken messages as consumed.
 
         Returns the offset before which all is consumed, or -1 if nothing was taken.
         """
-        if not self._taken:
+        if not self._in_progress:
             return -1
         offset = next(iter(self._waiting), self._next_offset)
-        self._size_bytes -= sum(len(message.body) for message in self._taken.values())
-        self._taken.clear()
+        self._size_bytes -= sum(len(message.body) for message in self._in_progress.values())
+        self._in_progress.clear()
         return offset
 
     def give_back(self, messages: Sequence[ReceivedMessage] | None = None) -> None:
         """Make the taken messages, or some of them, wait again."""
-        again = list(self._taken.values()) if messages is None else messages
+        again = list(self._in_progress.values()) if messages is None else messages
         for message in again:
-            self._taken.pop(message.queue_offset, None)
+            self._in_progress.pop(message.queue_offset, None)
             self._waiting[message.queue_offset] = message
         self._waiting = dict(sorted(self._waiting.items()))
 
     def clear(self) -> None:
         """Remove all messages."""
         self._waiting.clear()
-        self._taken.clear()
+        self._in_progress.clear()
         self._size_bytes = 0
 
     def info(self, commit_offset: int, wall_ahead_ms: int) -> ProcessQueueInfo:
@@ -155,16 +155,16 @@ class ProcessQueue:
 
         ``wall_ahead_ms`` is added to the monotonic times to make them dates.
         """
-        waiting, taken = sorted(self._waiting), sorted(self._taken)
+        waiting, in_progress = sorted(self._waiting), sorted(self._in_progress)
         return ProcessQueueInfo(
             commit_offset=commit_offset,
             cached_msg_min_offset=waiting[0] if waiting else 0,
             cached_msg_max_offset=waiting[-1] if waiting else 0,
             cached_msg_count=len(waiting),
             cached_msg_size_in_mib=self._size_bytes // _MIB,
-            transaction_msg_min_offset=taken[0] if taken else 0,
-            transaction_msg_max_offset=taken[-1] if taken else 0,
-            transaction_msg_count=len(taken),
+            transaction_msg_min_offset=in_progress[0] if in_progress else 0,
+            transaction_msg_max_offset=in_progress[-1] if in_progress else 0,
+            transaction_msg_count=len(in_progress),
             locked=self.locked,
             try_unlock_times=self.try_unlock_times,
             last_lock_timestamp=self.last_lock_ms + wall_ahead_ms,

@@ -144,7 +144,7 @@ class GroupClient:
         """
         route = self._routes.get(topic)
         if route is not None:
-            brokers = {name: one for name, one in route.brokers.items() if one != address}
+            brokers = {name: broker for name, broker in route.brokers.items() if broker != address}
             self._routes[topic] = replace(route, brokers=brokers)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:

@@ -287,7 +287,7 @@ async def _aside(work: Callable[[], T]) -> T:
 
 
 def offset_store(member: GroupMember) -> OffsetStore:
-    """The store for a member's message model."""
+    """The offset store of a member: its brokers for clustering, a local file for broadcasting."""
     if member.is_clustering:
         return RemoteBrokerOffsetStore(member)
     path = member.config.local_offset_root / member.client_id / member.group / "offsets.json"

@@ -23,6 +23,9 @@ from gantrymq.model.message_queue import MessageQueue
 TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], None]
 
 log = get_logger("gantrymq.client.consumer")
+WAIT_SECONDS = 20.0  # rocketmq.client.rebalance.waitInterval
+SOON_SECONDS = 1.0  # rocketmq.client.rebalance.minInterval: the interval after a failure
+_MISSING_ROUTE_SECONDS = 2.0  # RocketMQ looks for a missing topic only every 30 s
 
 
 class QueueWatch:
@@ -65,10 +68,6 @@ class QueueWatch:
                 log.error("a listener for the queues of a topic failed", topic=topic, exc_info=error)
             await asyncio.sleep(self._interval_s)
 
-
-WAIT_SECONDS = 20.0  # rocketmq.client.rebalance.waitInterval
-SOON_SECONDS = 1.0  # rocketmq.client.rebalance.minInterval: the interval after a failure
-_MISSING_ROUTE_SECONDS = 2.0  # RocketMQ looks for a missing topic only every 30 s
 
 # Applies a division. Returns whether exactly its queues are held now.
 Apply = Callable[[Division], Awaitable[bool]]

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
+from gantrymq.client.consumer.broker_requests import BrokerRequests, ClientAnswers, running_info
 from gantrymq.client.consumer.fetch.assigned import LOCK_INTERVAL_SECONDS, AssignedQueues, QueueLocks
 from gantrymq.client.consumer.fetch.popping import Popper
 from gantrymq.client.consumer.fetch.process_queue import FlowLimits, ProcessQueue
@@ -94,13 +94,18 @@ class AsyncPushConsumer(AsyncGroupConsumer):
         self._make: tuple[_Make, bool] | None = None
         self._work: _Work | None = None
         self._closing = OnceTask(self._close)
-        self._others_ended = asyncio.Event()  # set while it closes, after all calls but the excused ones
+        self._others_ended = asyncio.Event()  # set while it closes, after all calls but the exempt ones
         self._suspended = False
         self._started_ms = 0
-        answers = Answers(
-            self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table,
-            self._reset, self._directly, self._member.config.max_decompressed_body_size,
-        )  # fmt: skip
+        answers = ClientAnswers(
+            self._member.group,
+            self._rebalancing.wanted.set,
+            self._running_info,
+            self._offsets.table,
+            self._reset,
+            self._directly,
+            self._member.config.max_decompressed_body_size,
+        )
         BrokerRequests(answers).register(dispatcher)
 
     async def enter(self) -> None:
@@ -176,7 +181,7 @@ class AsyncPushConsumer(AsyncGroupConsumer):
         """
         self._member.client.loop.check()
         self.begin_no_more()
-        if self._work is not None and self._work.consumption.excuse():
+        if self._work is not None and self._work.consumption.exempt_current_task():
             self._closing.begin()
             await self._others_ended.wait()
         else:
@@ -194,7 +199,7 @@ class AsyncPushConsumer(AsyncGroupConsumer):
             finally:
                 self._others_ended.set()
             before = self._offsets.table()
-            await self._work.consumption.close_excused()
+            await self._work.consumption.wait_for_exempt()
             after = self._offsets.table()
             await self._offsets.persist_at_last([queue for queue in after if after[queue] != before.get(queue)])
             await self._settling.drain(self._config.await_termination_ms_when_shutdown / 1000)
@@ -230,7 +235,7 @@ class AsyncPushConsumer(AsyncGroupConsumer):
         """The assigned queues, including those of the retry topic. Number -1 means all queues of a broker, popped."""
         if self._work is None:
             return []
-        pulled = [queue for queue, one in self._work.assigned.table.items() if not one.dropped]
+        pulled = [queue for queue, state in self._work.assigned.table.items() if not state.dropped]
         popped = [] if self._work.pops is None else self._work.pops.queues()
         return sorted(map(self._member.shown, pulled + popped))
 
@@ -257,29 +262,43 @@ class AsyncPushConsumer(AsyncGroupConsumer):
 
     def _made(self, make: _Make, is_orderly: bool) -> _Work:
         locks = QueueLocks(self._member) if is_orderly and self._member.is_clustering else None
-        most = self._config.max_reconsume_times
-        most = (WITHOUT_END if is_orderly else MAX_RECONSUME_TIMES) if most < 0 else most
-        send_back = SendBack(self._member, most)
+        max_reconsume_times = self._config.max_reconsume_times
+        max_reconsume_times = (
+            (WITHOUT_END if is_orderly else MAX_RECONSUME_TIMES) if max_reconsume_times < 0 else max_reconsume_times
+        )
+        send_back = SendBack(self._member, max_reconsume_times)
         hooks = ConsumeHooks(
-            with_trace(self._config.hooks, self._tracing), self._member.group, self._clock,
+            with_trace(self._config.hooks, self._tracing),
+            self._member.group,
+            self._clock,
             self._config.consume_timeout_minutes * 60_000,
-        )  # fmt: skip
+        )
         consume_context = ConsumeContext(self._member, self._config, self._offsets, send_back, self._statistics, hooks)
         rules = GroupPull(
-            self._member.group, self._config.pull_batch_size, self._config.pull_batch_size_in_bytes,
-            BROKER_SUSPEND_MAX_TIME_MS, post_subscription=self._config.post_subscription_when_pull,
-        )  # fmt: skip
+            self._member.group,
+            self._config.pull_batch_size,
+            self._config.pull_batch_size_in_bytes,
+            BROKER_SUSPEND_MAX_TIME_MS,
+            post_subscription=self._config.post_subscription_when_pull,
+        )
         owner = PullOwner(
-            self._may_pull, self._deliver, self._member.subscriptions.get, self._committed, self._matched_none,
+            self._may_pull,
+            self._deliver,
+            self._member.subscriptions.get,
+            self._committed,
+            self._matched_none,
             self._moved,
-        )  # fmt: skip
+        )
         puller = Puller(
-            self._member, rules, owner, interval_ms=self._config.pull_interval_ms,
+            self._member,
+            rules,
+            owner,
+            interval_ms=self._config.pull_interval_ms,
             failure_ms=self._config.pull_time_delay_ms_when_exception,
-        )  # fmt: skip
+        )
         assigned = AssignedQueues(self._member, self._offsets, locks, puller.run, self._share_changed)
         consumption = make(consume_context, locks)
-        return _Work(assigned, consumption, locks, send_back, self._pops(consumption, most))
+        return _Work(assigned, consumption, locks, send_back, self._pops(consumption, max_reconsume_times))
 
     def _pops(self, consumption: Consumption, max_reconsume_times: int) -> PopQueues | None:
         """The queues to pop, if brokers assign queues: only those of a concurrent listener, as in RocketMQ."""
@@ -321,10 +340,10 @@ class AsyncPushConsumer(AsyncGroupConsumer):
             await step()
 
     def _held(self) -> list[ProcessQueue]:
-        return [one for one in self._work.assigned.table.values() if not one.dropped] if self._work else []
+        return [queue for queue in self._work.assigned.table.values() if not queue.dropped] if self._work else []
 
     async def _persist(self) -> None:
-        await self._offsets.persist([one.queue for one in self._held()])
+        await self._offsets.persist([queue.queue for queue in self._held()])
 
     async def _find_route(self, topic: str) -> None:
         self._rebalancing.note_route(topic, is_there=await self._member.find_route(topic) is not None)
@@ -342,9 +361,9 @@ class AsyncPushConsumer(AsyncGroupConsumer):
         if given is None:
             return None
         by_mode: dict[bool, set[MessageQueue]] = {False: set(), True: set()}
-        for one in given:
-            if one.message_queue is not None and one.message_queue.topic == topic:
-                by_mode[one.mode == _POP].add(one.message_queue)
+        for assigned in given:
+            if assigned.message_queue is not None and assigned.message_queue.topic == topic:
+                by_mode[assigned.mode == _POP].add(assigned.message_queue)
         every = tuple(sorted(self._member.queues(topic)))
         if self._work.pops.take_over(topic, by_mode[True]):
             await self._share_changed(Division(topic, every, frozenset(by_mode[True])))
@@ -417,7 +436,7 @@ class AsyncPushConsumer(AsyncGroupConsumer):
             return
         self._rebalancing.suspended = True
         try:
-            held = [one for one in self._held() if one.queue.topic == topic and one.queue in table]
+            held = [queue for queue in self._held() if queue.queue.topic == topic and queue.queue in table]
             for queue in held:
                 queue.dropped = True
                 queue.clear()

@@ -20,10 +20,10 @@ from gantrymq.client.consumer.push.consumption import (
     consume_directly,
     log_failure,
 )
-from gantrymq.client.consumer.push.send_back import FIRST_DELAY_LEVEL
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
+from gantrymq.model.delays import retry_level
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
@@ -72,15 +72,15 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
         return await consume_directly(self._listening, message, context, self._context)
 
     async def close(self) -> None:
-        """Begin no calls, and settle the results of those under way, except the excused ones."""
+        """Begin no calls, and settle the results of those under way, except the exempt ones."""
         await self._close_listening()
         self._ending.set()
         await self._tasks.drain(self._wait_s)
         await self._tasks.close()
 
-    async def close_excused(self) -> None:
-        """Settle the results of the excused calls."""
-        await self._close_excused()
+    async def wait_for_exempt(self) -> None:
+        """Settle the results of the exempt calls."""
+        await self._wait_for_exempt()
 
     async def clean_expired(self, queues: Iterable[ProcessQueue]) -> None:
         """Send back messages whose listener call is older than ``consume_timeout_minutes``: they block the offset."""
@@ -92,7 +92,7 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
                 since_ms = message.in_listener_since_ms if message is not None else None
                 if message is None or since_ms is None or now_ms - since_ms <= limit_ms:
                     break
-                if not await self._context.send_back.back(message, FIRST_DELAY_LEVEL):
+                if not await self._context.send_back.back(message, retry_level(0)):
                     break
                 log.warning("a listener takes too long: its message will be redelivered", msg_id=message.msg_id)
                 if queue.first() is message:

@@ -94,7 +94,7 @@ class Consumption(Protocol):
         """Let no listener call begin after this. Thread rule: any thread."""
         ...
 
-    def excuse(self) -> bool:
+    def exempt_current_task(self) -> bool:
         """Let :meth:`close` not wait for the calling task. Returns whether the task is a listener call."""
         ...
 
@@ -102,8 +102,8 @@ class Consumption(Protocol):
         """Begin no calls, and settle those under way, within ``await_termination_ms_when_shutdown``."""
         ...
 
-    async def close_excused(self) -> None:
-        """After :meth:`close`: settle the excused calls, within the same time again."""
+    async def wait_for_exempt(self) -> None:
+        """After :meth:`close`: settle the exempt calls, within the same time again."""
         ...
 
 
@@ -131,9 +131,9 @@ class ConsumptionByListener(Generic[C, S]):
         """Let no listener call begin after this. Thread rule: any thread."""
         self._listening.begin_no_more()
 
-    def excuse(self) -> bool:
+    def exempt_current_task(self) -> bool:
         """Let :meth:`close` not wait for the calling task. Returns whether the task is a listener call."""
-        return self._listening.excuse()
+        return self._listening.exempt_current_task()
 
     @property
     def _wait_s(self) -> float:
@@ -144,8 +144,8 @@ class ConsumptionByListener(Generic[C, S]):
         if not await self._listening.close(self._wait_s):
             log.warning("listeners still run: their messages will be redelivered", group=self._context.member.group)
 
-    async def _close_excused(self) -> None:
-        if not await self._listening.close_excused(self._wait_s):
+    async def _wait_for_exempt(self) -> None:
+        if not await self._listening.wait_for_exempt(self._wait_s):
             log.warning("a listener that closed its consumer is still running", group=self._context.member.group)
 
 

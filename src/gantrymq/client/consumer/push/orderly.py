@@ -63,7 +63,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
         return result
 
     async def close(self) -> None:
-        """Begin no calls, and settle the results of those under way, except the excused ones."""
+        """Begin no calls, and settle the results of those under way, except the exempt ones."""
         self._ending.set()
         await self._close_listening()
         with suppress(TimeoutError):
@@ -71,9 +71,9 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
                 while self._is_settling:
                     await asyncio.sleep(_LOOK_SECONDS)
 
-    async def close_excused(self) -> None:
-        """Settle the results of the excused calls."""
-        await self._close_excused()
+    async def wait_for_exempt(self) -> None:
+        """Settle the results of the exempt calls."""
+        await self._wait_for_exempt()
         for answer in list(self._answers):
             if not answer.done():  # its call never began, or takes too long
                 answer.set_result(None)
@@ -172,11 +172,11 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
 
     async def _comes_again(self, batch: list[ReceivedMessage]) -> bool:
         """Whether the queue must retry the batch. False if all its messages failed too often and are dead letters."""
-        most = self._context.config.max_reconsume_times
-        most = WITHOUT_END if most < 0 else most
+        max_reconsume_times = self._context.config.max_reconsume_times
+        max_reconsume_times = WITHOUT_END if max_reconsume_times < 0 else max_reconsume_times
         again = False
         for message in batch:
-            if message.reconsume_times < most or not await self._context.send_back.as_message(message):
+            if message.reconsume_times < max_reconsume_times or not await self._context.send_back.as_message(message):
                 message.reconsume_times += 1
                 again = True
         return again

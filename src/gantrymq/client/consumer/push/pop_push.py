@@ -25,11 +25,9 @@ from gantrymq.client.runtime.background import BackgroundTasks
 from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
+from gantrymq.model.delays import retry_delay
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import PopProcessQueueInfo
-
-# popDelayLevel: the delay in seconds before a failed message is delivered again, by its number of failures.
-_DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 log = get_logger("gantrymq.client.consumer")
 
@@ -102,7 +100,7 @@ class PopQueues:
             return
         self._told.is_over(queue)
         if messages:
-            self._arrivals.found(target)
+            self._arrivals.notify_found(target)
             self._unsettled[queue] += len(messages)
             self._consumption.deliver_popped(queue.topic, messages, partial(self._settle, queue))
             await asyncio.sleep(self._config.pull_interval_ms / 1000)
@@ -127,8 +125,8 @@ class PopQueues:
             elif delay_level < 0:
                 await self._popper.finish(message, is_dead=True)
             else:
-                level = min(delay_level or max(message.reconsume_times, 0), len(_DELAYS_S) - 1)
-                await self._popper.change_invisible_time(message, _DELAYS_S[level] * 1000)
+                delay_s = retry_delay(delay_level or message.reconsume_times)
+                await self._popper.change_invisible_time(message, delay_s * 1000)
         except GantrymqError as error:  # it is delivered again when its invisible time is over
             log.warning("a popped message was not settled", msg_id=message.msg_id, reason=str(error))
         finally:

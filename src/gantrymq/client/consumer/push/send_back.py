@@ -14,6 +14,7 @@ from gantrymq.client.requests.group_calls import send_message_back
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.logs import get_logger
+from gantrymq.model.delays import retry_level
 from gantrymq.model.message import (
     PROPERTY_INSTANCE_ID,
     PROPERTY_MAX_RECONSUME_TIMES,
@@ -25,7 +26,6 @@ from gantrymq.model.message import (
 )
 from gantrymq.model.message_queue import MessageQueue
 
-FIRST_DELAY_LEVEL = 3
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 _ANY_SIZE = 0x7FFFFFFF
 
@@ -77,7 +77,7 @@ class SendBack:
             message.body,
             properties=properties,
             flag=message.flag,
-            delay_level=FIRST_DELAY_LEVEL + message.reconsume_times,
+            delay_level=retry_level(message.reconsume_times),
         )
         try:
             await self._inner_producer().send(again)

@@ -1,0 +1,184 @@
+"""Runs of plain sends: found in the bytes that were received, and written as records, by kernels.
+
+A run consists of the plain sends to one topic that one read of a connection brought. No send of it becomes an object:
+a kernel reads the frames into columns, and another one writes the records from the columns and the frames.
+
+Source: SendMessageRequestHeaderV2, MessageExtEncoder.encode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.broker.appends.send_properties import ACTED_ON
+from gantrymq.broker.appends.wire_messages import WireRecords, cut_empty
+from gantrymq.format.record import BORN_HOST_AT
+from gantrymq.kernels import send_columns
+from gantrymq.kernels.api import encode_sends, read_sends
+from gantrymq.kernels.arrays import Bytes, read_only
+from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
+from gantrymq.model import flags
+from gantrymq.model.host import Host
+from gantrymq.model.message import PROPERTY_TRANSACTION_PREPARED
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import FRAME_HEAD, ONEWAY_FLAG, CommandRun
+from gantrymq.store.log.appendable import NextOffsets, template_of
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.put_result import PutMessageResult
+
+_MAX_SENDS = 512
+_TEXT_BYTES = 256 * 1024
+_HEADER_LENGTH_MASK = 0xFFFFFF
+_CODE, _PREPARED = b'"code":%d' % RequestCode.SEND_MESSAGE_V2, PROPERTY_TRANSACTION_PREPARED.encode()
+_FEWEST = 2  # a single send is as fast on the ordinary path
+
+
+class SendRun(CommandRun):
+    """Plain sends, as ``gantrymq.kernels.read_sends`` defines them.
+
+    ``columns`` (int64, the rows of ``gantrymq.kernels.send_columns``) has one column for each send. ``text`` has their
+    properties, ``wire`` the received bytes. ``body_bytes``, the longest lengths and ``largest_queue_id`` are over all
+    sends.
+    """
+
+    __slots__ = (
+        "body_bytes", "columns", "largest_queue_id", "longest_body_bytes", "longest_properties_bytes", "text", "topic",
+        "unique_key_bytes", "wire",
+    )  # fmt: skip
+
+    wire: Bytes
+    text: Bytes
+    columns: NDArray[np.int64]
+    topic: str
+    body_bytes: int
+    unique_key_bytes: int
+    longest_body_bytes: int
+    longest_properties_bytes: int
+    largest_queue_id: int
+
+    def __len__(self) -> int:
+        return int(self.columns.shape[1])
+
+    @property
+    def oneway_count(self) -> int:
+        """How many of the sends are one-way."""
+        return int(np.count_nonzero(self.columns[send_columns.COMMAND_FLAG] & ONEWAY_FLAG))
+
+
+class FindSendRun:
+    """Finds runs of SEND_MESSAGE_V2. It reuses its own buffers. Thread rule: the event loop's thread."""
+
+    code = int(RequestCode.SEND_MESSAGE_V2)
+
+    def __init__(self) -> None:
+        names = [name.encode() for name in sorted(ACTED_ON)]
+        self._acted_on = read_only(b"".join(names))
+        self._ends = np.cumsum([len(name) for name in names], dtype=np.int64)
+        self._columns = np.empty((send_columns.N_ROWS, _MAX_SENDS), np.int64)
+        self._seen = np.empty((2, send_columns.MAX_NAMES), np.int64)
+        self._text = np.empty(_TEXT_BYTES, np.uint8)
+
+    def __call__(self, data: bytes, begin: int) -> SendRun | None:
+        """The run of plain sends at ``data[begin:]``; None if there are fewer than two.
+
+        Calling the kernel costs more than decoding a header. So it is not called for other requests, nor for messages
+        of transactions, which alternate with decisions.
+        """
+        if len(data) - begin < FRAME_HEAD.size:
+            return None
+        header_end = begin + FRAME_HEAD.size + (FRAME_HEAD.unpack_from(data, begin)[1] & _HEADER_LENGTH_MASK)
+        if data.find(_CODE, begin, header_end) < 0 or data.find(_PREPARED, begin, header_end) >= 0:
+            return None
+        wire, columns = read_only(data), self._columns
+        count, end, used, bodies, keys, body, properties, queue_id = read_sends(
+            wire, begin, columns, self._text, self._acted_on, self._ends, self._seen
+        )
+        if count < _FEWEST:
+            return None
+        run = SendRun(self.code, data, begin, end)
+        run.wire, run.text = wire, self._text[:used].copy()
+        run.columns = np.ascontiguousarray(columns[:, :count])
+        topic_at, length = int(columns[send_columns.TOPIC_AT, 0]), int(columns[send_columns.TOPIC_LENGTH, 0])
+        run.topic = data[topic_at : topic_at + length].decode("ascii")
+        run.body_bytes, run.unique_key_bytes, run.largest_queue_id = bodies, keys, queue_id
+        run.longest_body_bytes, run.longest_properties_bytes = body, properties
+        return run
+
+
+class _Common(NamedTuple):
+    """The common parts of the records of a topic and two hosts, as arguments of ``encode_sends``."""
+
+    front: Bytes
+    topic: Bytes
+    marks: Bytes
+    host_flags: int
+    store_timestamp_at: int
+
+
+@lru_cache(maxsize=1024)
+def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Common:
+    template = template_of(topic, born_host, store_host)
+    empty = template.encode(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"", b"")
+    front, behind = cut_empty(empty, template)
+    store_timestamp_at = BORN_HOST_AT + len(template.born_host)
+    return _Common(read_only(front), read_only(behind), read_only(marks), template.host_flags, store_timestamp_at)
+
+
+@dataclass(slots=True)
+class WireSends(WireRecords):
+    """A run of SEND_MESSAGE_V2. ``marks`` is appended to the properties of each message.
+
+    ``sys_flag`` is added to each message's own. ``queue_id`` is that of the first message, ``body`` has their frames.
+    """
+
+    run: SendRun
+    marks: bytes
+
+    def measure(self, store_host: Host) -> int:
+        """The size of their records in bytes."""
+        run, each = self.run, self.template(store_host).size_bytes + len(self.marks)
+        return len(run) * each + run.body_bytes + len(run.text)
+
+    def append(
+        self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
+    ) -> PutMessageResult:
+        """Write the records at the end of a file that has room, each with the next offset of its queue."""
+        run, topic, begin = self.run, self.topic, file.wrote_position
+        common, columns = _common(self.topic, self.born_host, store_host, self.marks), self.run.columns
+        before = [next_offsets.get((topic, queue_id), 0) for queue_id in range(run.largest_queue_id + 1)]
+        offsets = np.array(before, np.int64)
+        end = encode_sends(
+            file.write_array, begin, file.file_from_offset, run.wire, run.text, columns, common.front, common.topic,
+            common.marks, common.host_flags | self.sys_flag, flags.HOSTS_V6, common.store_timestamp_at,
+            store_timestamp_ms, offsets,
+        )  # fmt: skip
+        file.advance(end - begin)
+        for queue_id, (old, new) in enumerate(zip(before, offsets.tolist(), strict=True)):
+            if new != old:
+                next_offsets[topic, queue_id] = new
+        phy_offsets = columns[PHY_OFFSET].tolist()
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK, topic, self.queue_id, phy_offsets[0], int(columns[QUEUE_OFFSET, 0]), end - begin,
+            store_timestamp_ms, store_host, phy_offsets,
+        )  # fmt: skip
+
+    def each(self, result: PutMessageResult) -> list[PutMessageResult]:
+        """The result of each message, after all were stored."""
+        ends = [*result.phy_offsets[1:], result.end_offset]
+        rows = zip(
+            self.run.columns[QUEUE_ID].tolist(), self.run.columns[QUEUE_OFFSET].tolist(), result.phy_offsets, ends,
+            strict=True,
+        )  # fmt: skip
+        return [
+            PutMessageResult(
+                result.status, self.topic, queue_id, begin, queue_offset, end - begin, result.store_timestamp_ms,
+                result.store_host,
+            )
+            for queue_id, queue_offset, begin, end in rows
+        ]  # fmt: skip

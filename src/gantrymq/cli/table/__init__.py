@@ -1,0 +1,1 @@
+"""The commands of ``gantrymq table``: topics as tables."""

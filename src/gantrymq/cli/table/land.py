@@ -1,0 +1,232 @@
+"""``gantrymq table land``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gantrymq.cli.options import AsJson
+from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
+from gantrymq.cli.stop_signals import Interrupted, StopSignals
+from gantrymq.cli.table.land_options import (
+    Body,
+    CommitRows,
+    DeadLetters,
+    Every,
+    FormatOption,
+    MessageName,
+    Once,
+    PartitionOption,
+    Paths,
+    Retries,
+    SchemaFile,
+    Topic,
+    Topics,
+)
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
+from gantrymq.cli.terminal import FINDINGS, print_line, warn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from gantrymq.tables.engine import LandingEngine
+    from gantrymq.tables.landing import Landing, Summary
+    from gantrymq.tables.local.target import TableTarget
+    from gantrymq.tables.options import LandOptions
+    from gantrymq.tables.selection import TopicChoice
+    from gantrymq.tables.sources.steps import MessageSource
+
+
+def land(
+    paths: Paths,
+    topic: Topic = None,
+    topics: Topics = None,
+    format_: FormatOption = None,
+    once: Once = False,
+    every: Every = None,
+    body: Body = None,
+    schema: SchemaFile = None,
+    message: MessageName = None,
+    retries: Retries = False,
+    dlq: DeadLetters = False,
+    partition_by: PartitionOption = None,
+    commit_rows: CommitRows = None,
+    warehouse: Warehouse = None,
+    catalog: CatalogName = None,
+    catalog_set: CatalogSet = None,
+    engine: EngineOption = Engine.LOCAL,
+    spark_conf: SparkConf = None,
+    json: AsJson = False,
+) -> None:
+    """Land topics in a table of Delta, Iceberg or Parquet, exactly once.
+
+    Each commit has the rows and the positions after them, so a landing may be
+    killed at any time, and continues where the table is. SOURCE may be running,
+    stopped, crashed or damaged; it is not changed. TABLE__dead has the bodies
+    that do not fit, TABLE__audit the messages that are missing, with reasons.
+    A table remembers its options. {topic} in TABLE makes a table for each topic.
+    The exit code is 1 if rows are dead or messages missing.
+
+    Examples of use:
+
+        gantrymq table land /data/store /lake/orders --topic orders
+        gantrymq table land /data/store '/lake/{topic}' --topics '.*' --every 30s
+        gantrymq table land '/data/*/store' sales.orders --topic orders --warehouse /lake
+        gantrymq table land /data/store /lake/typed --topic orders --body json --schema infer --json
+    """
+    if once and every is not None:
+        raise typer.BadParameter("--once and --every exclude each other")
+    *sources, table = paths
+    if not sources:
+        raise typer.BadParameter("a SOURCE and a TABLE are needed")
+    meant = target(table, format_, warehouse, catalog, catalog_set)
+    from gantrymq.tables.options import LandOptions, PartitionBy
+
+    options = LandOptions(
+        tuple(topic or ()), topics, retries, dlq,
+        PartitionBy(partition_by) if partition_by else None, body.value if body else None, schema, message,
+        sources=tuple(sources),
+    )  # fmt: skip
+    running = _Running(sources, meant, options, commit_rows)
+    if engine is Engine.LOCAL:
+        if spark_conf:
+            raise typer.BadParameter("--spark-conf is for --engine spark")
+        _land(running, every, json=json)
+        return
+    from gantrymq.cli.spark_engine import on_spark
+
+    with on_spark(spark_conf, shown=every is None) as spark:
+        running.on_spark(spark)
+        _land(running, every, json=json)
+
+
+def _land(running: _Running, every_s: float | None, *, json: bool) -> None:
+    with StopSignals() as signals, _reported(json) as report:
+        if every_s is None:
+            running.run_pass(report, lambda: signals.number is not None)
+        else:
+            _repeat(running, report, signals, every_s)
+        summary = running.summary()
+        report(summary.as_json())
+    if every_s is None and signals.number is not None:
+        raise typer.Exit(128 + signals.number)
+    if not summary.is_clean:
+        raise typer.Exit(FINDINGS)
+
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class _Running:
+    """The landings of a command: one, or one for each topic."""
+
+    def __init__(self, sources: list[str], meant: TableTarget, options: LandOptions, commit_rows: int | None) -> None:
+        from gantrymq.tables.landing import DEFAULT_COMMIT_ROWS
+
+        self._sources, self._meant, self._options = sources, meant, options
+        self._given_rows = commit_rows
+        self._commit_rows = commit_rows or DEFAULT_COMMIT_ROWS
+        self._landings: dict[str, Landing] = {}
+        self._make_engine: Callable[[TableTarget], LandingEngine] = _local_engine
+
+    def on_spark(self, spark: SparkSession) -> None:
+        """Let the executors of ``spark`` write the files."""
+        from gantrymq.spark.landing.engine import SparkEngine, default_commit_rows
+
+        self._make_engine = lambda meant: SparkEngine(meant.open(), spark)
+        self._commit_rows = self._given_rows or default_commit_rows(spark)
+
+    def run_pass(self, report: Report, stopped: Callable[[], bool]) -> None:
+        """Land what is new now."""
+        for landing in self._of_pass():
+            for commit in landing.run_pass(stopped):
+                report(commit.as_json())
+            if stopped():
+                return
+
+    def _of_pass(self) -> Iterator[Landing]:
+        from gantrymq.tables.landing import tables_of
+
+        for meant, options in tables_of(self._meant, self._options, self._source):
+            if meant.table not in self._landings:
+                self._landings[meant.table] = self._landing(meant, options)
+            yield self._landings[meant.table]
+
+    def _landing(self, meant: TableTarget, options: LandOptions) -> Landing:
+        from gantrymq.tables.landing import Landing
+
+        return Landing(self._make_engine(meant), self._source, options, self._commit_rows)
+
+    def _source(self, choice: TopicChoice) -> MessageSource:
+        from gantrymq.tables.sources import open_source
+
+        return open_source(self._sources, choice, client_settings(self._sources))
+
+    def summary(self) -> Summary:
+        """What all landings have landed."""
+        from gantrymq.tables.landing import joined
+
+        return joined([landing.summary for landing in self._landings.values()])
+
+
+def _local_engine(meant: TableTarget) -> LandingEngine:
+    from gantrymq.tables.local.engine import LocalEngine
+
+    return LocalEngine(meant.open())
+
+
+def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: float) -> None:
+    """Land again and again until a signal. A source or catalog that is away is asked again for a while."""
+    import time
+
+    from gantrymq.tables.patience import Patience
+
+    patience = Patience()
+    while signals.number is None:
+        began = time.monotonic()
+        try:
+            running.run_pass(report, lambda: signals.number is not None)
+            patience.succeeded()
+        except Exception as error:
+            if not patience.allows(error):
+                raise
+            warn(f"is tried again in {every_s:g} s: {error}")
+        try:
+            signals.waiting(True)
+            time.sleep(max(every_s - (time.monotonic() - began), 0.0))
+        except Interrupted:
+            return
+        finally:
+            signals.waiting_ended()
+
+
+@contextmanager
+def _reported(json: bool) -> Iterator[Report]:
+    if not json:
+        yield _print
+        return
+    from gantrymq.cli.json_lines import JsonLines
+
+    with JsonLines() as lines:
+
+        def report(fields: dict[str, Any]) -> None:
+            lines.write(fields)
+            lines.flush()
+
+        yield report
+
+
+def _print(fields: dict[str, Any]) -> None:
+    from gantrymq.model.texts import count_text
+
+    rows = count_text(fields["rows"], "row")
+    faults = [f"{fields[name]} {name}" for name in ("dead", "missing") if fields[name]]
+    told = ", ".join([rows, *faults])
+    if fields["kind"] == "commit":
+        left = fields["lag"]["messages"]
+        print_line(f"version {fields['version']}: {told}; {count_text(left, 'message')} left")
+    else:
+        print_line(f"{told} landed in {count_text(fields['commits'], 'commit')}")

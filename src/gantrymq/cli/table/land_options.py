@@ -1,0 +1,81 @@
+"""The options of ``gantrymq table land``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from gantrymq.cli.options import whole_number
+from gantrymq.cli.table.options import span_s
+
+
+class LandFormat(StrEnum):
+    """The format of the table."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+    PARQUET = "parquet"
+
+
+class LandPartition(StrEnum):
+    """How the files of the table are divided, by the store timestamp in UTC."""
+
+    DAY = "day"
+    HOUR = "hour"
+    NONE = "none"
+
+
+class BodyKind(StrEnum):
+    """What the body of a message becomes."""
+
+    RAW = "raw"
+    TEXT = "text"
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE... TABLE",
+        help="Store directories, a glob, or namesrv://HOST:PORT; then the table: a path, a URI, or namespace.name.",
+        show_default=False,
+    ),
+]
+Topic = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="This topic. May be given more than once.")
+]
+Topics = Annotated[
+    str | None,
+    typer.Option("--topics", metavar="REGEX", help="The topics whose whole name matches; no system topics."),
+]
+FormatOption = Annotated[
+    LandFormat | None, typer.Option("--format", help="Of a new table. Default: delta, or iceberg in a catalog.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Land what is there, then exit. The default.")]
+Every = Annotated[
+    float | None,
+    typer.Option("--every", metavar="SPAN", parser=span_s, help="Land again after each SPAN, until SIGTERM."),
+]
+Body = Annotated[BodyKind | None, typer.Option("--body", help="What the body becomes. Default: raw.")]
+SchemaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="FILE",
+        help="Of json, avro and protobuf: a file (DDL, JSON Schema, .avsc, .desc), a registry's URL, or infer.",
+    ),
+]
+MessageName = Annotated[
+    str | None, typer.Option("--message", metavar="NAME", help="With --body protobuf: the message of a .desc.")
+]
+Retries = Annotated[bool, typer.Option("--retries", help="Also the messages of these topics that wait for a retry.")]
+DeadLetters = Annotated[bool, typer.Option("--dlq", help="Also the dead letters of these topics.")]
+PartitionOption = Annotated[LandPartition | None, typer.Option("--partition-by", help="Of a new table. Default: day.")]
+CommitRows = Annotated[
+    int | None,
+    typer.Option("--commit-rows", metavar="N", parser=whole_number(1), help="At most N rows a commit."),
+]

@@ -1,0 +1,83 @@
+"""The options that the commands of ``gantrymq table`` share."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gantrymq.client.settings import ClientSettings
+    from gantrymq.tables.local.target import TableTarget
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+Warehouse = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        metavar="DIR",
+        help="Iceberg: TABLE is namespace.name in this directory, with a catalog in a SQLite file.",
+    ),
+]
+CatalogName = Annotated[
+    str | None,
+    typer.Option("--catalog", metavar="NAME", help="Iceberg: TABLE is namespace.name in this catalog of PyIceberg."),
+]
+CatalogSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--catalog-set",
+        metavar="KEY=VALUE",
+        help="A setting of the catalog, such as uri=http://host:8181. May be given more than once.",
+    ),
+]
+
+
+def span_s(text: str) -> float:
+    """A parser of spans of time: 500ms, 30s, 5m, 1h, 2d. Returns seconds."""
+    match = _SPAN.fullmatch(str(text))
+    if match is None or not float(match[1]):
+        raise typer.BadParameter(f"{text!r} is not a span of time such as 500ms, 30s, 5m or 1h")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def client_settings(sources: list[str]) -> ClientSettings:
+    """The settings of the client of a cluster, from the profile and the environment. Raises ConfigError."""
+    from gantrymq.cli.connection import ClusterConnection
+    from gantrymq.tables.sources import name_servers_of
+
+    name_servers = name_servers_of(sources[0])
+    if name_servers is None:
+        return {}
+    settings = ClusterConnection.read({"namesrv": name_servers}).settings
+    return {**settings, "namespace": ""}  # topics are named in full, as in a store
+
+
+def target(
+    table: str,
+    format_: str | None = None,
+    warehouse: str | None = None,
+    catalog: str | None = None,
+    catalog_set: list[str] | None = None,
+) -> TableTarget:
+    """The table that the options name. Raises BadParameter, ConfigError."""
+    is_in_catalog = format_ == "iceberg" or warehouse is not None or catalog is not None
+    # The library first: without it the line names the extra that has all that is needed.
+    import_module("pyiceberg" if is_in_catalog else "pyarrow" if format_ == "parquet" else "deltalake")
+    from gantrymq.tables.local.target import TableFormat, TableTarget
+
+    if catalog_set and catalog is None:
+        raise typer.BadParameter("--catalog-set is for --catalog")
+    settings = {}
+    for assignment in catalog_set or ():
+        key, equals, value = assignment.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"--catalog-set {assignment!r} is not KEY=VALUE")
+        settings[key] = value
+    meant = TableTarget(table, TableFormat(format_) if format_ else None, warehouse, catalog, settings)
+    meant.resolved_format  # noqa: B018  raises for options that contradict each other
+    return meant

@@ -1,0 +1,74 @@
+"""``land`` for notebooks and programs of ``spark-submit``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gantrymq.client.settings import ClientSettings
+from gantrymq.spark.landing.engine import SparkEngine, default_commit_rows
+from gantrymq.tables.landing import Commit, Landing, Summary, joined, tables_of
+from gantrymq.tables.local.target import TableFormat, TableTarget
+from gantrymq.tables.options import LandOptions, PartitionBy
+from gantrymq.tables.selection import TopicChoice
+from gantrymq.tables.sources import open_source
+from gantrymq.tables.sources.steps import MessageSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def land(
+    spark: SparkSession,
+    source: str | Path | Sequence[str | Path],
+    table: str | Path,
+    *,
+    topic: str | Sequence[str] = (),
+    topics: str | None = None,
+    format: str | None = None,
+    body: str | None = None,
+    schema: str | None = None,
+    message: str | None = None,
+    retries: bool = False,
+    dlq: bool = False,
+    partition_by: str | None = None,
+    commit_rows: int | None = None,
+    warehouse: str | Path | None = None,
+    catalog: str | None = None,
+    catalog_settings: Mapping[str, str] | None = None,
+    client_settings: ClientSettings | None = None,
+    on_commit: Callable[[Commit], object] | None = None,
+) -> Summary:
+    """Land what is new in ``source``, and return the summary.
+
+    The arguments are the options of ``gantrymq table land``. ``client_settings`` are those of the client of a cluster.
+    ``on_commit`` is called after each durable commit. The executors have the files of ``source`` and, unless it is a
+    URI, of ``table`` under the same paths as the driver.
+
+    Raises ConfigError, StoreError, TableError, RemotingError; AnotherLanderError if another process lands in the table.
+    """
+    sources = [str(source)] if isinstance(source, (str, Path)) else [str(path) for path in source]
+    target = TableTarget(
+        str(table),
+        TableFormat(format) if format else None,
+        str(warehouse) if warehouse is not None else None,
+        catalog,
+        dict(catalog_settings or {}),
+    )
+    named = (topic,) if isinstance(topic, str) else tuple(topic)
+    partition = PartitionBy(partition_by) if partition_by else None
+    options = LandOptions(named, topics, retries, dlq, partition, body, schema, message, sources=tuple(sources))
+
+    def make_source(choice: TopicChoice) -> MessageSource:
+        return open_source(sources, choice, client_settings)
+
+    rows = commit_rows or default_commit_rows(spark)
+    summaries = []
+    for meant, wanted in tables_of(target, options, make_source):
+        landing = Landing(SparkEngine(meant.open(), spark), make_source, wanted, rows)
+        for commit in landing.run_pass():
+            if on_commit is not None:
+                on_commit(commit)
+        summaries.append(landing.summary)
+    return joined(summaries)

@@ -1,0 +1,1 @@
+"""The bodies of messages as columns of a table."""

@@ -1,0 +1,221 @@
+"""A Delta table, by delta-rs.
+
+The obvious way, to leave two landers to the ``txn`` actions of the protocol, fails: delta-rs keeps them as bookkeeping
+only, appends the same version twice, accepts a lower one, and repeats a blind append by itself after a conflict. So a
+commit is pinned to the version that was read (no repeats), and the ``txn`` of that version is compared before each try.
+
+The state is a file beside the data, ``_gantrymq/state-N.json``, which is written before the commit that names it: the
+``txn`` action of the application ``gantrymq`` has the N. A checkpoint keeps that action, while the metadata of commits
+goes with the clean-up of the log, and compaction and VACUUM leave directories with an underscore alone.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from gantrymq.clock import SystemClock
+from gantrymq.errors import GantrymqError
+from gantrymq.tables.engine import Head
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.local.delta_columns import evolve_columns
+from gantrymq.tables.local.directory import Directory
+from gantrymq.tables.local.format_table import UnknownCommitError
+from gantrymq.tables.local.hive_files import HiveFiles
+from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.state import TableFile, TableState
+
+APPLICATION = "gantrymq"
+STATES = "_gantrymq"
+_LOG = "_delta_log"
+_STATE = re.compile(r"state-(\d+)\.json")
+_KEPT_STATES = 8  # for a reader that has opened an earlier version
+_FOREIGN_COMMITS = 50  # in a row, between two tries of a commit
+
+
+class DeltaFormatTable:
+    """Implements :class:`gantrymq.tables.local.format_table.FormatTable`."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._table: DeltaTable | None = None
+
+    @property
+    def name(self) -> str:
+        """The path or URI."""
+        return self._directory.text
+
+    def head(self) -> Head | None:
+        """The table now."""
+        try:
+            self._table = table = DeltaTable(self._directory.uri)
+        except TableNotFoundError:
+            others = [name for name in self._directory.names() or () if name not in (STATES, _LOG)]
+            if others:
+                raise ForeignTableError(self.name, f"is a directory with other files ({others[0]})") from None
+            return None
+        except DeltaError as error:
+            raise TableError(self.name, f"cannot be read as a Delta table: {_line(error)}") from error
+        commit_id = table.transaction_version(APPLICATION)
+        if commit_id is None:
+            raise ForeignTableError(self.name)
+        content = self._directory.read(_state_path(commit_id))
+        if content is None:
+            reason = f"lacks {_state_path(commit_id)}, the positions of its landings: restore it from a backup"
+            raise TableError(self.name, reason)
+        return Head(TableState.from_json(self.name, content), table.version())
+
+    def create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Head:
+        """Make the table."""
+        self._directory.write(_state_path(state.commit_id), state.to_json().encode())
+        columns = _partition_columns(partition_by)
+        with_partition = pa.schema([*schema, *(pa.field(name, pa.string()) for name in columns)])
+        try:
+            create_table_with_add_actions(
+                self._directory.uri,
+                Schema.from_arrow(with_partition),
+                [],
+                mode="error",
+                partition_by=columns,
+                commit_properties=_properties(state),
+            )
+        except DeltaError as error:
+            if not DeltaTable.is_deltatable(self._directory.uri):
+                raise TableError(self.name, f"cannot be created: {_line(error)}") from error
+            raise AnotherLanderError(self.name) from error
+        head = self.head()
+        if head is None or head.state.commit_id != state.commit_id:
+            raise AnotherLanderError(self.name)
+        return head
+
+    def evolved(self, schema: pa.Schema) -> pa.Schema:
+        """Add columns; a column of a wider type is rewritten with the whole table, because Delta's files keep types."""
+        for _ in range(_FOREIGN_COMMITS):
+            try:
+                evolve_columns(self._directory.uri, schema)
+                return schema
+            except CommitFailedError:
+                continue
+            except DeltaError as error:
+                raise TableError(self.name, f"its columns cannot become those of the bodies: {_line(error)}") from error
+        raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
+
+    def file_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The columns without the partition."""
+        return schema
+
+    def files(self) -> HiveFiles:
+        """Files lie in the directory of their partition."""
+        return HiveFiles(self._directory)
+
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
+        """Add the files and set the state."""
+        self._directory.write(_state_path(state.commit_id), state.to_json().encode())
+        try:
+            version = self._commit(head, files, state)
+        except AnotherLanderError:
+            self._directory.remove(_state_path(state.commit_id))
+            raise
+        self._forget_states(state.commit_id)
+        return Head(state, version)
+
+    def _commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> int:
+        for _ in range(_FOREIGN_COMMITS):
+            table = self._at(head, state)
+            if table is None:
+                return self._reached(state)
+            columns = table.metadata().partition_columns
+            try:
+                table.create_write_transaction(
+                    [_action(file, columns) for file in files],
+                    "append",
+                    table.schema(),
+                    columns,
+                    commit_properties=_properties(state),
+                )
+            except CommitFailedError:
+                continue  # a foreign commit, or another lander: the next look shows which
+            except (DeltaError, OSError) as error:
+                return self._reached(state, error)
+            return self._reached(state)
+        raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
+
+    def _at(self, head: Head, state: TableState) -> DeltaTable | None:
+        """The newest version, whose last landing must be that of ``head``; None if it is ``state`` already."""
+        table = DeltaTable(self._directory.uri)
+        landed_id = table.transaction_version(APPLICATION)
+        if landed_id == state.commit_id:
+            return None
+        if landed_id != head.state.commit_id:
+            raise AnotherLanderError(self.name)
+        return table
+
+    def _reached(self, state: TableState, cause: Exception | None = None) -> int:
+        """The version with the state ``state``: only the table itself shows whether a commit took place."""
+        try:
+            table = DeltaTable(self._directory.uri)
+            landed_id = table.transaction_version(APPLICATION)
+        except (DeltaError, OSError) as error:
+            raise UnknownCommitError(self.name, cause or error) from error
+        if landed_id == state.commit_id:
+            return table.version()
+        if cause is not None:
+            raise TableError(self.name, f"the commit failed: {_line(cause)}") from cause
+        raise AnotherLanderError(self.name)
+
+    def _forget_states(self, newest: int) -> None:
+        try:
+            names = self._directory.below(STATES)
+        except (OSError, GantrymqError):
+            return
+        states = sorted(int(match[1]) for match in map(_STATE.fullmatch, names) if match is not None)
+        for commit_id in [number for number in states if number < newest][: -_KEPT_STATES or None]:
+            self._directory.remove(_state_path(commit_id))
+
+    def clean(self, head: Head) -> Head:
+        """Leave files without a commit alone: no reader sees them, and VACUUM removes them."""
+        return head
+
+    def beside(self, suffix: str) -> DeltaFormatTable:
+        """The table of that suffix."""
+        return DeltaFormatTable(self._directory.beside(suffix))
+
+    def count_files(self) -> int:
+        """The number of its data files."""
+        return len(DeltaTable(self._directory.uri).file_uris())
+
+
+def _properties(state: TableState) -> CommitProperties:
+    positions = json.dumps({"gantrymq": {"landings": state.landings, "positions": state.positions()}})
+    return CommitProperties(
+        custom_metadata={"userMetadata": positions},
+        max_commit_retries=0,
+        app_transactions=[Transaction(APPLICATION, state.commit_id, SystemClock().now_ms())],
+    )
+
+
+def _action(file: TableFile, columns: Sequence[str]) -> AddAction:
+    values = dict.fromkeys(columns, file.partition)
+    stats = json.dumps(dict(file.stats) or {"numRecords": file.rows})
+    return AddAction(file.path, file.size_bytes, cast(Any, values), SystemClock().now_ms(), True, stats)
+
+
+def _partition_columns(partition_by: PartitionBy) -> list[str]:
+    return [] if partition_by is PartitionBy.NONE else [f"landed_{partition_by}"]
+
+
+def _state_path(commit_id: int) -> str:
+    return f"{STATES}/state-{commit_id}.json"
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

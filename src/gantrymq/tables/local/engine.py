@@ -1,0 +1,197 @@
+"""The local engine: one process reads the parts of a step, writes files, and commits them.
+
+The rows, the dead rows and the account are three tables, which no format commits together. So the files of the side
+tables are written first, the commit of the main table names them as ``pending``, and they are added to the side tables
+after it. A process that is killed in between leaves that to the next one. A side table notes the landing that it has,
+so that nothing is added twice.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from gantrymq.tables.columns import AUDIT, AUDIT_SCHEMA, DEAD, DEAD_SCHEMA
+from gantrymq.tables.engine import Head, Landed
+from gantrymq.tables.errors import AnotherLanderError, TableError
+from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
+from gantrymq.tables.local.part_files import Files, PartFiles
+from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.rows import BodyGrowth, Conversion, RowKind, audit_rows, landed_batches
+from gantrymq.tables.sources.steps import AuditFinding, Step, StepPart
+from gantrymq.tables.state import LandedCounts, TableFile, TableState
+
+_SIDES: Mapping[RowKind, tuple[str, pa.Schema]] = {
+    RowKind.DEAD: (DEAD, DEAD_SCHEMA),
+    RowKind.AUDIT: (AUDIT, AUDIT_SCHEMA),
+}
+_TRIES = 8
+
+
+class LocalEngine:
+    """Lands in one table; implements :class:`gantrymq.tables.engine.LandingEngine`."""
+
+    def __init__(self, table: FormatTable) -> None:
+        self._table = table
+
+    @property
+    def table(self) -> str:
+        """The name of the table."""
+        return self._table.name
+
+    def open(self) -> Head | None:
+        """The table, with its side tables complete."""
+        head = self._table.head()
+        if head is None:
+            return None
+        self._complete(head)
+        for suffix, _ in _SIDES.values():
+            side = self._table.beside(suffix)
+            if (side_head := side.head()) is not None:
+                side.clean(side_head)
+        return self._table.clean(head)
+
+    def look(self) -> Head:
+        """The table as it is, without a change. Raises TableError without a table."""
+        head = self._table.head()
+        if head is None:
+            raise TableError(self._table.name, "does not exist; `gantrymq table land` makes it")
+        return head
+
+    def create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Head:
+        """Make the table."""
+        return self._table.create(schema, partition_by, state)
+
+    def land(self, head: Head, step: Step, state: TableState, conversion: Conversion) -> Landed:
+        """Write the rows of ``step`` and commit them."""
+        writing = Writing(self._table, state, conversion)
+        try:
+            self.write_parts(writing, step.parts)
+            if step.findings:
+                writing.add(RowKind.AUDIT, audit_rows(step.findings), step.findings)
+            state = replace(state, options={**state.options, "bodies": writing.growth.bodies.remembered()})
+            files, state = writing.finish(state)
+        except BaseException:
+            writing.abandon()
+            raise
+        try:
+            after = self._table.commit(head, files, state)
+        except UnknownCommitError:
+            raise
+        except TableError:
+            writing.abandon()
+            raise
+        self._complete(after)
+        has_faults = any(finding.is_fault for finding in writing.findings)
+        return Landed(after, writing.totals(), has_faults, writing.growth.bodies)
+
+    def write_parts(self, writing: Writing, parts: Sequence[StepPart]) -> None:
+        """Write the rows of the parts of a step. Another engine writes them elsewhere."""
+        for part in parts:
+            for kind, batch, findings in landed_batches(part, writing.conversion, writing.growth):
+                writing.add(kind, batch, findings)
+
+    def _complete(self, head: Head) -> None:
+        """Add the pending files of the last commit to the side tables, unless they are there."""
+        for suffix, files in head.state.pending.items():
+            add_pending(self._table.beside(suffix), head.state, files)
+
+    def count_files(self) -> int:
+        """The number of data files."""
+        return self._table.count_files()
+
+
+def add_pending(side: FormatTable, state: TableState, files: tuple[TableFile, ...]) -> None:
+    """Add the files of a landing to a side table. Another process may do the same at the same time."""
+    if not files:
+        return
+    for _ in range(_TRIES):
+        head = side.head()
+        if head is None or head.state.landings >= state.landings:
+            return
+        try:
+            side.commit(head, files, replace(head.state, landings=state.landings, commit_id=state.commit_id))
+            return
+        except AnotherLanderError:
+            continue
+
+
+@dataclass(frozen=True, slots=True)
+class FileTarget:
+    """What a process needs to write the files of a commit in one table, or in one beside it; it can be pickled."""
+
+    files: Files
+    schema: pa.Schema
+    partition_by: PartitionBy
+    prefix: str
+
+    def writer(self, token: str = "") -> PartFiles:
+        """A writer. ``token`` is in the names of its files."""
+        return PartFiles(self.files, self.schema, self.partition_by, self.prefix, token)
+
+
+class Writing:
+    """The files of one commit, in the table and in its side tables."""
+
+    def __init__(self, table: FormatTable, state: TableState, conversion: Conversion) -> None:
+        self._table, self._state = table, state
+        self.conversion = conversion
+        self._partition_by = PartitionBy(state.options["partitionBy"])
+        self._prefix = f"part-{state.landings:08d}"
+        self.growth = BodyGrowth(conversion.bodies)
+        self._schema = table.evolved(conversion.schema)
+        self._writers = {RowKind.ROWS: self.target(RowKind.ROWS).writer()}
+        self.findings: list[AuditFinding] = []
+
+    def add(self, kind: RowKind, batch: pa.RecordBatch, findings: Sequence[AuditFinding]) -> None:
+        """Add rows of one of the tables."""
+        if kind is RowKind.ROWS and batch.schema != self._schema:
+            self.change_schema(batch.schema)
+        self._writer(kind).add(batch)
+        if kind is RowKind.AUDIT:
+            self.findings += findings
+
+    def change_schema(self, schema: pa.Schema) -> None:
+        """Give the table the columns of ``schema``, and write them from now on."""
+        self._schema = self._table.evolved(schema)
+        self._writers[RowKind.ROWS].change_schema(self._table.file_schema(self._schema))
+
+    def add_written(self, kind: RowKind, files: Sequence[TableFile]) -> None:
+        """Add files that another process has written at :meth:`target`."""
+        self._writer(kind).add_written(files)
+
+    def _writer(self, kind: RowKind) -> PartFiles:
+        if kind not in self._writers:
+            self._writers[kind] = self.target(kind).writer()
+        return self._writers[kind]
+
+    def target(self, kind: RowKind) -> FileTarget:
+        """Where the files of one of the tables are written. A side table is made before its first file."""
+        table, schema, partition_by = self._table, self._schema, self._partition_by
+        if kind in _SIDES:
+            (suffix, schema), partition_by = _SIDES[kind], PartitionBy.NONE
+            table = self._table.beside(suffix)
+            if table.head() is None:
+                table.create(schema, partition_by, TableState().next())
+        return FileTarget(table.files(), table.file_schema(schema), partition_by, self._prefix)
+
+    def totals(self) -> LandedCounts:
+        """The numbers of what was written."""
+        rows, dead = (self._writers[kind].rows if kind in self._writers else 0 for kind in (RowKind.ROWS, RowKind.DEAD))
+        return LandedCounts(rows, dead, sum(finding.messages for finding in self.findings))
+
+    def finish(self, state: TableState) -> tuple[tuple[TableFile, ...], TableState]:
+        """Write the rest; returns the files of the main table, and the state with the numbers and the pending files."""
+        files = {kind: writer.finish() for kind, writer in self._writers.items()}
+        pending = {_SIDES[kind][0]: some for kind, some in files.items() if kind in _SIDES and some}
+        state = replace(state, totals=state.totals.plus(self.totals()), pending=pending)
+        return files[RowKind.ROWS], state
+
+    def abandon(self) -> None:
+        """Remove the files."""
+        for writer in self._writers.values():
+            writer.abandon()

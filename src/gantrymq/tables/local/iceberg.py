@@ -1,0 +1,301 @@
+"""An Iceberg table, by PyIceberg.
+
+The state is in the properties of the table, set in the transaction that adds the snapshot, because a snapshot's own
+properties go when the snapshot expires. The snapshot has the positions too, for people.
+
+PyIceberg repeats a commit after a conflict by itself, on top of the other snapshot: two landers would both land their
+rows. So a commit is made without repeats, on the snapshot that was read, after its state was compared.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileType
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.transforms import DayTransform, HourTransform, Transform
+
+from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.tables.engine import Head
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.local.format_table import UnknownCommitError
+from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.state import TableFile, TableState
+
+STATE, POSITIONS = "gantrymq.state", "gantrymq.positions"
+_TRANSFORMS: Mapping[PartitionBy, Transform[Any, Any]] = {
+    PartitionBy.DAY: DayTransform(),
+    PartitionBy.HOUR: HourTransform(),
+}
+_CATALOG = "default"  # the name that PyIceberg takes by itself
+_FOREIGN_COMMITS = 50  # in a row, between two tries of a commit
+_NO_REPEATS = {TableProperties.COMMIT_NUM_RETRIES: "0"}
+
+
+def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str, str]) -> Catalog:
+    """The catalog of that name, or the one in a SQLite file in the directory ``warehouse``. Raises ConfigError."""
+    if name is None:
+        assert warehouse is not None
+        root = Path(warehouse).absolute()
+        root.mkdir(parents=True, exist_ok=True)
+        file = _sqlite_file(root)
+        own = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": f"file://{root}"}
+        return load_catalog(_name_in(file), **own)
+    given = dict(settings)
+    if warehouse is not None:
+        given["warehouse"] = warehouse
+    try:
+        return load_catalog(name, **given)
+    except (ValueError, KeyError) as error:
+        raise ConfigError("--catalog", name, f"a catalog that PyIceberg knows: {error}") from error
+
+
+def _sqlite_file(root: Path) -> Path:
+    """The only SQLite file of a warehouse, or a new one."""
+    landed_id = sorted(root.glob("*.db"))
+    if len(landed_id) > 1:
+        names = ", ".join(path.name for path in landed_id)
+        raise ConfigError("--warehouse", str(root), f"a directory with one catalog *.db; there are {names}")
+    return landed_id[0] if landed_id else root / "catalog.db"
+
+
+def _name_in(file: Path) -> str:
+    """The name of the catalog in a SQLite file. One file may hold several; PyIceberg shows one."""
+    if not file.exists():
+        return _CATALOG
+    try:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+            names = database.execute("SELECT DISTINCT catalog_name FROM iceberg_tables").fetchall()
+    except sqlite3.Error:
+        return _CATALOG
+    return str(names[0][0]) if len(names) == 1 else _CATALOG
+
+
+class IcebergFiles:
+    """Implements :class:`gantrymq.tables.local.part_files.Files` at a location; paths are URIs."""
+
+    def __init__(self, location: str, io: FileIO) -> None:
+        self._location, self._io = location.rstrip("/"), io
+
+    @property
+    def local_root(self) -> Path | None:
+        """The location; None if it is not on a local disk."""
+        scheme, _, path = PyArrowFileIO.parse_location(self._location)
+        return Path(path) if scheme == "file" else None
+
+    def path(self, name: str, partition: str | None) -> str:
+        """The location of a new data file."""
+        return f"{self._directory_of(partition)}/{name}"
+
+    def _directory_of(self, partition: str | None) -> str:
+        return f"{self._location}/data/{partition}" if partition is not None else f"{self._location}/data"
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a new file for writing."""
+        return cast(BinaryIO, self._io.new_output(path).create(overwrite=True))
+
+    def remove(self, path: str) -> None:
+        """Remove a file that was not committed."""
+        with suppress(FileNotFoundError):
+            self._io.delete(path)
+
+    def paths_named(self, prefix: str, partitions: Sequence[str | None] | None) -> Iterator[str]:
+        """The paths of files in these partitions, None for all, whose names begin with ``prefix``.
+
+        There are none if PyIceberg does not use the file systems of pyarrow: its own interface lists no files.
+        """
+        if not isinstance(self._io, PyArrowFileIO):
+            return
+        for partition in [None] if partitions is None else partitions:
+            directory = self._directory_of(partition)
+            scheme, host, path = PyArrowFileIO.parse_location(directory)
+            selector = FileSelector(path, allow_not_found=True, recursive=partitions is None)
+            for entry in self._io.fs_by_scheme(scheme, host).get_file_info(selector):
+                if entry.type is FileType.File and entry.base_name.startswith(prefix):
+                    yield f"{directory}{entry.path.removeprefix(path)}"
+
+
+class IcebergFormatTable:
+    """Implements :class:`gantrymq.tables.local.format_table.FormatTable`."""
+
+    def __init__(self, catalog: Catalog, identifier: str) -> None:
+        self._catalog, self._identifier = catalog, identifier
+        self._table: Table | None = None
+
+    @property
+    def name(self) -> str:
+        """The namespace and the name."""
+        return self._identifier
+
+    def head(self) -> Head | None:
+        """The table now."""
+        try:
+            with self._named_errors("cannot be read"):
+                self._table = table = self._catalog.load_table(self._identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+        return self._head_of(table)
+
+    def _head_of(self, table: Table) -> Head:
+        text = table.properties.get(STATE)
+        if text is None:
+            raise ForeignTableError(self.name)
+        return Head(TableState.from_json(self.name, text), _version(table))
+
+    def create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Head:
+        """Make the namespace and the table."""
+        namespace = self._identifier.rpartition(".")[0]
+        with self._named_errors("cannot be created"):
+            with suppress(NamespaceAlreadyExistsError):
+                self._catalog.create_namespace(namespace)
+            try:
+                self._table = self._create(schema, partition_by, state)
+            except (TableAlreadyExistsError, CommitFailedException):
+                raise AnotherLanderError(self.name) from None
+        return self._head_of(self._table)
+
+    def _create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Table:
+        properties = {STATE: state.to_json()}
+        transform = _TRANSFORMS.get(partition_by)
+        if transform is None:
+            return self._catalog.create_table(
+                self._identifier, schema, partition_spec=UNPARTITIONED_PARTITION_SPEC, properties=properties
+            )
+        transaction = self._catalog.create_table_transaction(self._identifier, schema, properties=properties)
+        with transaction, transaction.update_spec() as spec:
+            spec.add_field("store_timestamp", transform, f"store_timestamp_{partition_by}")
+        return self._catalog.load_table(self._identifier)
+
+    def evolved(self, schema: pa.Schema) -> pa.Schema:
+        """Add columns, and widen int to bigint and float to double."""
+        with self._named_errors("its columns cannot become those of the bodies"):
+            table = self._catalog.load_table(self._identifier)
+            with table.update_schema() as update:
+                update.union_by_name(schema)
+            self._table = self._catalog.load_table(self._identifier)
+        return schema
+
+    def file_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The columns with Iceberg's ids of fields, also those that the rows lack."""
+        schema = schema_to_pyarrow(self._opened().schema(), include_field_ids=True)
+        return pa.schema([_with_short_offsets(field) for field in schema])
+
+    def files(self) -> IcebergFiles:
+        """Files lie below the location of the table."""
+        table = self._opened()
+        return IcebergFiles(table.location(), table.io)
+
+    def _opened(self) -> Table:
+        if self._table is None:
+            self._table = self._catalog.load_table(self._identifier)
+        return self._table
+
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
+        """Add the files and set the state."""
+        for _ in range(_FOREIGN_COMMITS):
+            with self._named_errors("cannot be read"):
+                table = self._catalog.load_table(self._identifier)
+            landed_id = self._head_of(table).state.commit_id
+            if landed_id == state.commit_id:
+                return self._head_of(table)
+            if landed_id != head.state.commit_id:
+                raise AnotherLanderError(self.name)
+            try:
+                self._append(table, files, state)
+            except CommitFailedException:
+                continue  # a foreign commit, or another lander: the next look shows which
+            except Exception as error:
+                return self._read_back(state, error)
+            return self._read_back(state, None)
+        raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
+
+    def _append(self, table: Table, files: Sequence[TableFile], state: TableState) -> None:
+        metadata = table.metadata
+        table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_REPEATS}})
+        positions = json.dumps(state.positions(), separators=(",", ":"))
+        with table.transaction() as transaction:
+            transaction.set_properties({STATE: state.to_json()})
+            with transaction.update_snapshot(snapshot_properties={POSITIONS: positions}).fast_append() as append:
+                for file in files:
+                    append.append_data_file(parquet_file_to_data_file(table.io, metadata, file.path))
+
+    def _read_back(self, state: TableState, cause: Exception | None) -> Head:
+        """The table with the state ``state``: only the catalog shows whether a commit took place."""
+        try:
+            self._table = table = self._catalog.load_table(self._identifier)
+            head = self._head_of(table)
+        except Exception as error:
+            raise UnknownCommitError(self.name, cause or error) from error
+        if head.state.commit_id == state.commit_id:
+            return head
+        if cause is not None:
+            raise UnknownCommitError(self.name, cause) from cause
+        raise AnotherLanderError(self.name)
+
+    @contextmanager
+    def _named_errors(self, what: str) -> Iterator[None]:
+        """Raise the errors of a catalog as TableError, of which there are as many classes as catalogs."""
+        try:
+            yield
+        except (GantrymqError, NoSuchTableError, NoSuchNamespaceError):
+            raise
+        except Exception as error:
+            raise TableError(self.name, f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from error
+
+    def clean(self, head: Head) -> Head:
+        """Leave files without a commit alone: no reader sees them."""
+        return head
+
+    def beside(self, suffix: str) -> IcebergFormatTable:
+        """The table of that suffix in the same namespace."""
+        return IcebergFormatTable(self._catalog, f"{self._identifier}{suffix}")
+
+    def count_files(self) -> int:
+        """The number of its data files."""
+        snapshot = self._catalog.load_table(self._identifier).current_snapshot()
+        summary = snapshot.summary if snapshot is not None else None
+        return int(summary["total-data-files"] or 0) if summary is not None else 0
+
+
+def _version(table: Table) -> int:
+    """The sequence number of the newest snapshot; 0 in a table without one."""
+    snapshot = table.current_snapshot()
+    return (snapshot.sequence_number or 0) if snapshot is not None else 0
+
+
+def _with_short_offsets(field: pa.Field) -> pa.Field:
+    """The field with 32-bit offsets instead of PyIceberg's 64-bit ones, and with all of its ids."""
+    return field.with_type(_short(field.type))
+
+
+def _short(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_with_short_offsets(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_with_short_offsets(kind.key_field), _with_short_offsets(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_with_short_offsets(child) for child in kind])
+    return kind

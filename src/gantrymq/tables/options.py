@@ -1,0 +1,102 @@
+"""The options of a landing, and those that a table remembers.
+
+Thread rule: values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from gantrymq.errors import ConfigError
+from gantrymq.tables.bodies.body_format import BodyFormat
+from gantrymq.tables.selection import TopicChoice
+
+
+class PartitionBy(StrEnum):
+    """How the files of a table are divided, by the store timestamp in UTC."""
+
+    DAY = "day"
+    HOUR = "hour"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LandOptions:
+    """What a table remembers: the topics, the body's format, and the partitions.
+
+    None and the empty tuple stand for an option that was not given. :meth:`merged` takes it from the table. ``body``,
+    ``schema`` and ``message`` are those of :func:`gantrymq.tables.bodies.formats.body_format`, and ``bodies`` is what
+    the table remembers of the format. ``sources`` are those of the last landing, for the lag.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    retries: bool = False
+    dlq: bool = False
+    partition_by: PartitionBy | None = None
+    body: str | None = None
+    schema: str | None = None
+    message: str | None = None
+    bodies: Mapping[str, str] | None = None
+    sources: tuple[str, ...] = ()
+
+    def merged(self, remembered: Mapping[str, Any]) -> LandOptions:
+        """These options, completed by those of the table. Raises ConfigError for one that a table cannot change."""
+        if not remembered:
+            return replace(self, partition_by=self.partition_by or PartitionBy.DAY)
+        partition_by = PartitionBy(remembered["partitionBy"])
+        if self.partition_by not in (None, partition_by):
+            raise ConfigError("--partition-by", str(self.partition_by), f"{partition_by}, by which the table was made")
+        has_choice = bool(self.topics or self.pattern)
+        has_origin = bool(remembered["retries"] or remembered["dlq"])
+        if (self.retries or self.dlq) and not has_origin:
+            given = "--retries" if self.retries else "--dlq"
+            raise ConfigError(given, "", "a table that was made with it: this one has no column origin_topic")
+        return LandOptions(
+            self.topics if has_choice else tuple(remembered["topics"]),
+            self.pattern if has_choice else remembered["pattern"],
+            self.retries or bool(remembered["retries"]),
+            self.dlq or bool(remembered["dlq"]),
+            partition_by,
+            self.body,
+            self.schema,
+            self.message,
+            dict(remembered["bodies"]),
+            self.sources or tuple(remembered["sources"]),
+        )
+
+    def of_topic(self, topic: str) -> LandOptions:
+        """The options of a table with one of the topics."""
+        return replace(self, topics=(topic,), pattern=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """What the table's state keeps."""
+        return {
+            "topics": list(self.topics),
+            "pattern": self.pattern,
+            "retries": self.retries,
+            "dlq": self.dlq,
+            "partitionBy": str(self.partition_by),
+            "bodies": dict(self.bodies or {}),
+            "sources": list(self.sources),
+        }
+
+    def choice(self) -> TopicChoice:
+        """The topics. Raises ConfigError without any."""
+        return TopicChoice(self.topics, self.pattern, self.retries, self.dlq)
+
+    def body_format(self) -> BodyFormat:
+        """The format of the bodies. Raises ConfigError, SchemaError, and MissingExtraError.
+
+        The columns of a table cannot become those of another kind of body.
+        """
+        from gantrymq.tables.bodies.formats import body_format
+
+        known = (self.bodies or {}).get("body")
+        kind = self.body or known or "raw"
+        if known is not None and known != kind:
+            raise ConfigError("--body", kind, f"{known}, whose columns the table has")
+        return body_format(kind, self.schema, self.message, self.bodies)

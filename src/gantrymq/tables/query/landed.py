@@ -1,0 +1,127 @@
+"""A landed table as a view: Delta, Iceberg or Parquet. No extension of DuckDB is used: it would come from the network.
+
+Thread rule: scans run in DuckDB's threads, several at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE
+from gantrymq.tables.query.pushdown import ScannedView, columns_of, matching_rows
+
+_STORE_MARKS = (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT)
+_DELTA_LOG, _METADATA = "_delta_log", "metadata"
+_METADATA_SUFFIX = ".metadata.json"
+_VERSION = re.compile(r"v?(\d+)")
+_LEVELS_ABOVE = 4
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path is a landed table, not a store."""
+    if any((path / name).exists() for name in _STORE_MARKS):
+        return False  # a store may have ten thousand directories to search for Parquet files
+    return _kind_of(path) is not None
+
+
+def table_name(path: Path) -> str:
+    """The name of the view: the last part of the table's path."""
+    if path.name.endswith(_METADATA_SUFFIX):
+        path = path.parent.parent
+    return path.name.removesuffix(".parquet")
+
+
+def _kind_of(path: Path) -> str | None:
+    if path.name.endswith(_METADATA_SUFFIX):
+        return "iceberg"
+    if path.name.endswith(".parquet") and path.is_file():
+        return "parquet"
+    if (path / _DELTA_LOG).is_dir():
+        return "delta"
+    if any((path / _METADATA).glob(f"*{_METADATA_SUFFIX}")):
+        return "iceberg"
+    return "parquet" if next(path.rglob("*.parquet"), None) is not None else None
+
+
+def open_table(path: Path) -> ds.Dataset:
+    """The table at ``path`` as a dataset. Raises StoreError if it cannot be read."""
+    kind = _kind_of(path)
+    try:
+        if kind == "delta":
+            return _delta(path)
+        if kind == "iceberg":
+            return IcebergView(_newest_metadata(path))
+        return ds.dataset(path, format="parquet", partitioning="hive")
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # deltalake and pyiceberg have their own classes
+        raise StoreError(str(path), f"is a {kind} table that cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _delta(path: Path) -> ds.Dataset:
+    from deltalake import DeltaTable
+
+    # deltalake's own file system ends some processes abnormally at their exit.
+    files = fs.SubTreeFileSystem(str(path.absolute()), fs.LocalFileSystem())
+    return DeltaTable(path).to_pyarrow_dataset(filesystem=files)
+
+
+def _newest_metadata(path: Path) -> str:
+    """The metadata file of a table's newest snapshot: the catalogue's, if there is one on SQLite above the table.
+
+    Without a catalogue the file of the highest version counts. It may be that of a commit that was not finished.
+    """
+    if path.name.endswith(_METADATA_SUFFIX):
+        return str(path)
+    directory = (path / _METADATA).absolute()
+    for above in list(directory.parents)[1 : _LEVELS_ABOVE + 1]:
+        for catalog in sorted(above.glob("*.db")):
+            if catalog.is_file() and (location := _location_in(catalog, directory)) is not None:
+                return location
+    return str(max(directory.glob(f"*{_METADATA_SUFFIX}"), key=_version_of))
+
+
+def _version_of(path: Path) -> tuple[int, float]:
+    version = _VERSION.match(path.name)
+    return int(version[1]) if version else -1, path.stat().st_mtime
+
+
+def _location_in(catalog: Path, directory: Path) -> str | None:
+    import sqlite3
+
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{catalog.as_uri()}?mode=ro", uri=True)) as database:
+        for (location,) in database.execute("select metadata_location from iceberg_tables"):
+            if Path(str(location).removeprefix("file://")).parent == directory:
+                return str(location)
+    return None
+
+
+class IcebergView(ScannedView):
+    """An Iceberg table of which PyIceberg reads the wanted columns."""
+
+    def __init__(self, metadata: str) -> None:
+        from pyiceberg.table import StaticTable
+
+        self._table = StaticTable.from_metadata(metadata)
+        with closing(self._table.scan(limit=0).to_arrow_batch_reader()) as reader:
+            super().__init__(reader.schema)
+
+    def read(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that pass."""
+        tested = columns_of(condition, self.schema)
+        names = list(dict.fromkeys([*columns, *tested]))
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        for batch in self._table.scan(selected_fields=tuple(names)).to_arrow_batch_reader():
+            if condition is not None:
+                batch = batch.take(matching_rows(batch, condition))
+            if batch.num_rows:
+                yield batch.select(columns).cast(schema)

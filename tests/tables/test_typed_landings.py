@@ -1,0 +1,97 @@
+"""Typed bodies as columns of a table: dead rows, inferred fields, and a schema that grows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.tables.options import LandOptions
+from store_cases import await_dispatch, open_store
+from tables.landing_cases import FORMATS, Lake, land
+
+
+def put(path: Path, bodies: list[bytes]) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    with open_store(RealFileSystem(), path) as store:
+        for body in bodies:
+            message = Message("orders", body, keys=("k1", "k2"), tags="paid")
+            assert store.put(message).status is PutMessageStatus.PUT_OK
+        await_dispatch(store)
+
+
+def line(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def columns(lake: Lake, *names: str) -> list[tuple[Any, ...]]:
+    """Values of the rows, in the order of their offsets; None for a column that a file lacks."""
+    rows = sorted(lake.rows(), key=lambda row: row["queue_offset"])
+    return [tuple(row.get(name) for name in names) for row in rows]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_body_that_does_not_fit_is_a_dead_row_with_its_message(kind: Any, tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
+    put(path, [line(id=1, price=2.5), b"\xff", line(id="x"), b"", line(id=4)])
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("id BIGINT, price DOUBLE")
+    options = LandOptions(topics=("orders",), body="json", schema=str(schema))
+    _, summary = land(lake, path, options)
+    assert columns(lake, "queue_offset", "id", "price") == [(0, 1, 2.5), (4, 4, None)]
+    assert (summary.totals.rows, summary.totals.dead, summary.totals.missing) == (2, 3, 0)
+    assert not summary.is_clean
+    dead = sorted(lake.rows("__dead"), key=lambda row: row["queue_offset"])
+    assert [(row["queue_offset"], bytes(row["body"])) for row in dead] == [(1, b"\xff"), (2, b'{"id": "x"}'), (3, b"")]
+    assert "id" in dead[1]["reason"]
+    assert all(row["schema_version"] and row["landed_keys"] == ["k1", "k2"] for row in dead)
+    assert land(lake, path, LandOptions())[1].commits == 0
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_inferred_schema_adds_columns_and_is_remembered(kind: Any, tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
+    put(path, [line(id=1), line(id=2, user={"name": "a"})])
+    land(lake, path, LandOptions(topics=("orders",), body="json", schema="infer"))
+    put(path, [line(id=3, paid=True, user={"name": "b", "age": 7}), line(id="four")])
+    _, summary = land(lake, path, LandOptions())
+    assert (summary.totals.rows, summary.totals.dead) == (1, 1)
+    assert [row[0] for row in columns(lake, "id")] == [1, 2, 3]
+    last = max(lake.rows(), key=lambda row: row["queue_offset"])
+    assert (last["paid"], last["user"]) == (True, {"name": "b", "age": 7})
+    put(path, [line(id=5)])
+    assert land(lake, path, LandOptions())[1].totals.rows == 1
+    assert [row[0] for row in columns(lake, "id")] == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_later_schema_file_adds_fields_and_widens_int(kind: Any, tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
+    old, new = tmp_path / "old.ddl", tmp_path / "new.ddl"
+    old.write_text("id INT")
+    new.write_text("note STRING, id BIGINT")
+    put(path, [line(id=1)])
+    land(lake, path, LandOptions(topics=("orders",), body="json", schema=str(old)))
+    put(path, [line(id=1 << 40, note="big")])
+    _, summary = land(lake, path, LandOptions(schema=str(new)))
+    assert summary.totals.dead == 0
+    if kind != "parquet":  # its files have types of their own
+        assert columns(lake, "id", "note") == [(1, None), (1 << 40, "big")]
+    put(path, [line(id=3)])
+    assert land(lake, path, LandOptions())[1].totals.rows == 1
+    assert len(lake.rows()) == 3 if kind != "parquet" else True
+
+
+def test_field_called_like_a_column_of_the_message_lands_under_another_name(tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake", FORMATS[0]), tmp_path / "store"
+    put(path, [line(topic="mine", Tags=3)])
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("topic STRING, Tags BIGINT")
+    land(lake, path, LandOptions(topics=("orders",), body="json", schema=str(schema)))
+    (row,) = lake.rows()
+    assert (row["topic"], row["tags"], row["body_topic"], row["body_Tags"]) == ("orders", "paid", "mine", 3)
