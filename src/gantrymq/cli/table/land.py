@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import typer
 from gantrymq.cli.options import AsJson
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.stop_signals import Interrupted, StopSignals
+from gantrymq.cli.table.exported_metrics import exported_metrics
 from gantrymq.cli.table.land_options import (
     Body,
     CommitRows,
@@ -18,6 +20,7 @@ from gantrymq.cli.table.land_options import (
     Every,
     FormatOption,
     MessageName,
+    MetricsSettings,
     Once,
     PartitionOption,
     Paths,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from gantrymq.tables.engine import LandingEngine
     from gantrymq.tables.landing import Landing, Summary
     from gantrymq.tables.local.target import TableTarget
+    from gantrymq.tables.metrics import LandingMetrics
     from gantrymq.tables.options import LandOptions
     from gantrymq.tables.selection import TopicChoice
     from gantrymq.tables.sources.steps import MessageSource
@@ -59,6 +63,7 @@ def land(
     catalog_set: CatalogSet = None,
     engine: EngineOption = Engine.LOCAL,
     spark_conf: SparkConf = None,
+    set_: MetricsSettings = None,
     json: AsJson = False,
 ) -> None:
     """Land topics in a table of Delta, Iceberg or Parquet, exactly once.
@@ -91,6 +96,13 @@ def land(
         sources=tuple(sources),
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows)
+    with exported_metrics(set_) as running.metrics:
+        _on_engine(running, engine, spark_conf, every, json=json)
+
+
+def _on_engine(
+    running: _Running, engine: Engine, spark_conf: list[str] | None, every: float | None, *, json: bool
+) -> None:
     if engine is Engine.LOCAL:
         if spark_conf:
             raise typer.BadParameter("--spark-conf is for --engine spark")
@@ -130,6 +142,7 @@ class _Running:
         self._given_rows = commit_rows
         self._commit_rows = commit_rows or DEFAULT_COMMIT_ROWS
         self._landings: dict[str, Landing] = {}
+        self.metrics: LandingMetrics | None = None
         self._make_engine: Callable[[TableTarget], LandingEngine] = _local_engine
 
     def on_spark(self, spark: SparkSession) -> None:
@@ -141,19 +154,26 @@ class _Running:
 
     def run_pass(self, report: Report, stopped: Callable[[], bool]) -> None:
         """Land what is new now."""
-        for landing in self._of_pass():
+        for table, landing in self._of_pass():
+            began_s, commits = time.monotonic(), 0
             for commit in landing.run_pass(stopped):
                 report(commit.as_json())
+                commits += 1
+                if self.metrics is not None:
+                    self.metrics.committed(table, commit, time.monotonic() - began_s)
+                began_s = time.monotonic()
             if stopped():
                 return
+            if self.metrics is not None:
+                self.metrics.passed(table, commits)
 
-    def _of_pass(self) -> Iterator[Landing]:
+    def _of_pass(self) -> Iterator[tuple[str, Landing]]:
         from gantrymq.tables.landing import tables_of
 
         for meant, options in tables_of(self._meant, self._options, self._source):
             if meant.table not in self._landings:
                 self._landings[meant.table] = self._landing(meant, options)
-            yield self._landings[meant.table]
+            yield meant.table, self._landings[meant.table]
 
     def _landing(self, meant: TableTarget, options: LandOptions) -> Landing:
         from gantrymq.tables.landing import Landing
@@ -180,8 +200,6 @@ def _local_engine(meant: TableTarget) -> LandingEngine:
 
 def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: float) -> None:
     """Land again and again until a signal. A source or catalog that is away is asked again for a while."""
-    import time
-
     from gantrymq.tables.patience import Patience
 
     patience = Patience()
@@ -193,6 +211,8 @@ def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: fl
         except Exception as error:
             if not patience.allows(error):
                 raise
+            if running.metrics is not None:
+                running.metrics.failed()
             warn(f"is tried again in {every_s:g} s: {error}")
         try:
             signals.waiting(True)

@@ -79,3 +79,11 @@ CommitRows = Annotated[
     int | None,
     typer.Option("--commit-rows", metavar="N", parser=whole_number(1), help="At most N rows a commit."),
 ]
+MetricsSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Export metrics: metricsExporterType=PROM and the other keys of exporters. May be given more than once.",
+    ),
+]

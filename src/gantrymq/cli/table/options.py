@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.model.spans import parse_span_ms
+
 if TYPE_CHECKING:
     from gantrymq.client.settings import ClientSettings
     from gantrymq.tables.local.target import TableTarget
-
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 Warehouse = Annotated[
     str | None,
@@ -39,10 +37,10 @@ CatalogSet = Annotated[
 
 def span_s(text: str) -> float:
     """A parser of spans of time: 500ms, 30s, 5m, 1h, 2d. Returns seconds."""
-    match = _SPAN.fullmatch(str(text))
-    if match is None or not float(match[1]):
+    span_ms = parse_span_ms(str(text))
+    if not span_ms:
         raise typer.BadParameter(f"{text!r} is not a span of time such as 500ms, 30s, 5m or 1h")
-    return float(match[1]) * _SECONDS[match[2]]
+    return span_ms / 1000
 
 
 def client_settings(sources: list[str]) -> ClientSettings:
