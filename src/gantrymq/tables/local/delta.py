@@ -181,9 +181,16 @@ class DeltaFormatTable:
         for commit_id in [number for number in states if number < newest][: -_KEPT_STATES or None]:
             self._directory.remove(_state_path(commit_id))
 
-    def clean(self, head: Head) -> Head:
-        """Leave files without a commit alone: no reader sees them, and VACUUM removes them."""
+    def leftovers(self) -> tuple[str, ...]:
+        """None: no reader sees files without a commit, and VACUUM removes them."""
+        return ()
+
+    def fence(self, head: Head) -> Head:
+        """No commit: nothing is removed that a frozen process needs."""
         return head
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove nothing."""
 
     def beside(self, suffix: str) -> DeltaFormatTable:
         """The table of that suffix."""

@@ -49,11 +49,16 @@ class LocalEngine:
         if head is None:
             return None
         self._complete(head)
-        for suffix, _ in _SIDES.values():
-            side = self._table.beside(suffix)
-            if (side_head := side.head()) is not None:
-                side.clean(side_head)
-        return self._table.clean(head)
+        tables = [self._table, *(side for side in self._sides() if side.head() is not None)]
+        found = [(table, table.leftovers()) for table in tables]
+        if any(leftovers for _, leftovers in found):
+            head = self._table.fence(head)
+        for table, leftovers in found:
+            table.discard(leftovers)
+        return head
+
+    def _sides(self) -> list[FormatTable]:
+        return [self._table.beside(suffix) for suffix, _ in _SIDES.values()]
 
     def look(self) -> Head:
         """The table as it is, without a change. Raises TableError without a table."""

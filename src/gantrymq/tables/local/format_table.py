@@ -63,8 +63,22 @@ class FormatTable(Protocol):
         """
         ...
 
-    def clean(self, head: Head) -> Head:
-        """Remove what an interrupted commit has left, where readers would see it; returns the table after it."""
+    def leftovers(self) -> Sequence[str]:
+        """Files of commits that never took place, where readers would see them. The table was read just before.
+
+        What an interrupted commit has left undone is done.
+        """
+        ...
+
+    def fence(self, head: Head) -> Head:
+        """Commit no rows, so that a process that was frozen before its commit fails at it; returns the table after it.
+
+        Raises AnotherLanderError.
+        """
+        ...
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove leftovers."""
         ...
 
     def beside(self, suffix: str) -> FormatTable:

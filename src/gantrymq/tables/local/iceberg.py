@@ -261,9 +261,16 @@ class IcebergFormatTable:
         except Exception as error:
             raise TableError(self.name, f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from error
 
-    def clean(self, head: Head) -> Head:
-        """Leave files without a commit alone: no reader sees them."""
+    def leftovers(self) -> tuple[str, ...]:
+        """None: no reader sees files without a commit."""
+        return ()
+
+    def fence(self, head: Head) -> Head:
+        """No commit: nothing is removed that a frozen process needs."""
         return head
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove nothing."""
 
     def beside(self, suffix: str) -> IcebergFormatTable:
         """The table of that suffix in the same namespace."""

@@ -5,8 +5,8 @@ files under hidden names, links the next manifest to its name, which fails if an
 renames the files. A reader of ``*.parquet`` so sees no file before its commit. After a kill the next landing finishes
 the renames.
 
-A new landing removes files of commits that never took place. A process that wrote them may only be frozen, so a
-manifest without new files is committed first: whoever wakes then fails at its own commit.
+A new landing removes files of commits that never took place, also beside the table. A process that wrote them may only
+be frozen, so a manifest of the table without new files is committed first, and that process fails at its own commit.
 
 Thread rule: one thread.
 """
@@ -137,25 +137,28 @@ class ParquetFormatTable:
         for directory in {(self._root / file.path).parent for file in files}:
             sync_directory(directory)
 
-    def clean(self, head: Head) -> Head:
-        """Finish the renames of the last commits, and remove files of commits that never took place."""
+    def leftovers(self) -> list[str]:
+        """Finish the renames of the last commit; returns the files of commits that never took place."""
         self._publish([file for file in self._files.values() if (self._root / _staged(file.path)).exists()])
-        others = [path for path in self._leftovers() if path not in self._files]
-        if not others:
-            return head
-        after = self._commit(head.version, [], replace(head.state, pending={}))
-        for path in others:
-            self._directory.remove(path)
-            self._directory.remove(_staged(path))
-        return after
+        return [path for path in self._found() if path not in self._files]
 
-    def _leftovers(self) -> Iterator[str]:
+    def _found(self) -> Iterator[str]:
         """The paths of files that a commit has or should have had."""
         for path in self._root.rglob(f"*.parquet{_STAGED}"):
             yield _unstaged(str(path.relative_to(self._root)))
         for path in self._root.rglob("*.parquet"):
             if _OURS.fullmatch(path.name):
                 yield str(path.relative_to(self._root))
+
+    def fence(self, head: Head) -> Head:
+        """Link a manifest without new files."""
+        return self._commit(head.version, [], replace(head.state, pending={}))
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove the files, under both of their names."""
+        for path in leftovers:
+            self._directory.remove(path)
+            self._directory.remove(_staged(path))
 
     def _manifests(self) -> list[int]:
         names = self._directory.below(_STATES)
