@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: a path, a URI, or namespace.name.")]
 Warehouse = Annotated[
     str | None,
     typer.Option(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from gantrymq.cli.options import AsJson
-from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Table, Warehouse, client_settings, target
 from gantrymq.cli.terminal import print_pairs, warn
 
 if TYPE_CHECKING:
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def status(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table: a path, a URI, or namespace.name.")],
+    table: Table,
     warehouse: Warehouse = None,
     catalog: CatalogName = None,
     catalog_set: CatalogSet = None,
