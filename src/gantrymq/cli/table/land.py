@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,6 +13,7 @@ from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.stop_signals import Interrupted, StopSignals
 from gantrymq.cli.table.land_options import (
     Body,
+    CommitGroup,
     CommitRows,
     DeadLetters,
     Every,
@@ -26,7 +27,7 @@ from gantrymq.cli.table.land_options import (
     Topic,
     Topics,
 )
-from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, group_offsets, target
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from gantrymq.tables.local.target import TableTarget
     from gantrymq.tables.options import LandOptions
     from gantrymq.tables.selection import TopicChoice
+    from gantrymq.tables.sources.group_offsets import GroupOffsets
     from gantrymq.tables.sources.steps import MessageSource
+    from gantrymq.tables.state import TableState
 
 
 def land(
@@ -54,6 +57,7 @@ def land(
     dlq: DeadLetters = False,
     partition_by: PartitionOption = None,
     commit_rows: CommitRows = None,
+    commit_group: CommitGroup = None,
     warehouse: Warehouse = None,
     catalog: CatalogName = None,
     catalog_set: CatalogSet = None,
@@ -91,15 +95,15 @@ def land(
         sources=tuple(sources),
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows)
-    if engine is Engine.LOCAL:
-        if spark_conf:
-            raise typer.BadParameter("--spark-conf is for --engine spark")
-        _land(running, every, json=json)
-        return
-    from gantrymq.cli.spark_engine import on_spark
+    if engine is Engine.LOCAL and spark_conf:
+        raise typer.BadParameter("--spark-conf is for --engine spark")
+    with ExitStack() as stack:
+        if commit_group is not None:
+            running.show_positions(stack.enter_context(group_offsets(sources, commit_group)))
+        if engine is Engine.SPARK:
+            from gantrymq.cli.spark_engine import on_spark
 
-    with on_spark(spark_conf, shown=every is None) as spark:
-        running.on_spark(spark)
+            running.on_spark(stack.enter_context(on_spark(spark_conf, shown=every is None)))
         _land(running, every, json=json)
 
 
@@ -131,6 +135,11 @@ class _Running:
         self._commit_rows = commit_rows or DEFAULT_COMMIT_ROWS
         self._landings: dict[str, Landing] = {}
         self._make_engine: Callable[[TableTarget], LandingEngine] = _local_engine
+        self._show: Callable[[TableState], None] = lambda state: None
+
+    def show_positions(self, offsets: GroupOffsets) -> None:
+        """Let the offsets of a group follow the positions."""
+        self._show = lambda state: offsets.commit(state.queues)
 
     def on_spark(self, spark: SparkSession) -> None:
         """Let the executors of ``spark`` write the files."""
@@ -144,6 +153,8 @@ class _Running:
         for landing in self._of_pass():
             for commit in landing.run_pass(stopped):
                 report(commit.as_json())
+                self._show(commit.state)
+            self._show(landing.state)  # an earlier run may have been killed before it
             if stopped():
                 return
 
