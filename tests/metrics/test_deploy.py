@@ -115,7 +115,7 @@ def landings() -> list[list[str]]:
 def test_landing_of_deploy_has_options_that_exist(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[object] = []
     monkeypatch.setattr("gantrymq.cli.table.land.target", lambda *_: None)  # the lake of the file is not here
-    monkeypatch.setattr("gantrymq.cli.table.land._on_engine", lambda *_, **options: called.append(options))
+    monkeypatch.setattr("gantrymq.cli.table.land._land", lambda *_, **options: called.append(options))
     here = [word.replace("=5559", "=0").replace("0.0.0.0", "127.0.0.1") for word in words]
     assert exit_code(here) == 0
     assert called == [{"json": True}]

@@ -8,17 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gantrymq.tables.local import directory as directories
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions
 from golden_stores import unpack
+from tables.kill_points import Killed, KillPoint, kill_point_of
 from tables.landing_cases import FORMATS, Lake, land
 
 AS_TEXT = LandOptions(pattern=".*", body="text")
@@ -26,71 +24,9 @@ COMMIT_ROWS = 450
 MOST_STEPS = 40  # changes of a landing that is killed
 
 
-class Killed(BaseException):
-    """The process of a landing is gone."""
-
-
-class KillPoint:
-    """Kills a landing before or after its change ``number``. Nothing changes after it, whatever a clean-up tries."""
-
-    def __init__(self) -> None:
-        self.left = -1
-        self.is_dead = False
-
-    def arm(self, number: int) -> None:
-        self.left, self.is_dead = number, False
-
-    def disarm(self) -> None:
-        self.left, self.is_dead = -1, False
-
-    def step(self) -> None:
-        if self.is_dead or self.left == 0:
-            self.is_dead = True
-            raise Killed
-        self.left -= 1
-
-    def around(self, change: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(change)
-        def changed(*args: Any, **options: Any) -> Any:
-            self.step()
-            result = change(*args, **options)
-            try:
-                self.step()
-            except Killed:
-                if hasattr(result, "close"):
-                    result.close()
-                raise
-            return result
-
-        return changed
-
-
 @pytest.fixture
 def kill_point(monkeypatch: pytest.MonkeyPatch) -> KillPoint:
-    point = KillPoint()
-
-    def wrap(holder: Any, name: str) -> None:
-        monkeypatch.setattr(holder, name, point.around(getattr(holder, name)))
-
-    for name in ("write", "open", "remove"):
-        wrap(directories.Directory, name)
-    for name in ("rename", "link"):
-        wrap(os, name)
-    from deltalake import DeltaTable
-
-    from gantrymq.tables.local import delta as delta_tables
-
-    wrap(delta_tables, "create_table_with_add_actions")
-    wrap(DeltaTable, "create_write_transaction")
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    from gantrymq.tables.local import iceberg as iceberg_tables
-
-    for name in ("commit_table", "create_table", "create_namespace"):
-        wrap(SqlCatalog, name)
-    for name in ("open", "remove"):
-        wrap(iceberg_tables.IcebergFiles, name)
-    return point
+    return kill_point_of(monkeypatch)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -71,10 +71,27 @@ def test_land_prints_commits_and_a_summary(kind: TableFormat, tmp_path: Path, st
     again = table("land", store, *lake.arguments, "--json")
     assert again.lines == [{**summary, "rows": 0, "commits": 0}]
     in_catalog = ["--warehouse", tmp_path / "lake" / "lake"] if kind is TableFormat.ICEBERG else []
-    (status,) = table("status", lake.table, *in_catalog, "--json").lines
+    *commits, status = table("status", lake.table, *in_catalog, "--json").lines
+    assert [list(commit) for commit in commits] == [["kind", "landing", "timestamp", "rows", "dead", "missing"]] * 2
+    assert [(commit["landing"], commit["rows"]) for commit in commits] == [(2, 30), (3, 10)]
+    assert commits[0]["timestamp"] <= commits[1]["timestamp"]
     assert list(status) == ["kind", "rows", "dead", "missing", "version", "positions", "lag", "files"]
     assert (status["rows"], status["positions"], status["files"]) == (40, positions, 2)
     assert status["lag"] == {"messages": 0, "bytes": 0, "seconds": 0.0}
+
+
+def test_status_for_people_shows_the_last_ten_commits(
+    tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
+    assert exit_code(["table", "land", str(store), *lake.arguments, "--topic", "orders", "--commit-rows", "3"]) == 0
+    capfd.readouterr()
+    assert exit_code(["table", "status", lake.table]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    heading = next(number for number, text in enumerate(lines) if "landing" in text)
+    rows = [text.split() for text in lines[heading + 1 :] if text.strip()[:1].isdigit()]
+    assert [int(row[0]) for row in rows] == list(range(6, 16))
+    assert [row[-3:] for row in rows] == [["3", "0", "0"]] * 9 + [["1", "0", "0"]]
 
 
 def test_missing_messages_end_with_1_and_a_foreign_table_with_3(tmp_path: Path, table: Any) -> None:

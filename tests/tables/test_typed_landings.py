@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gantrymq.fs.real import RealFileSystem
-from gantrymq.model.message import Message
-from gantrymq.model.status import PutMessageStatus
 from gantrymq.tables.options import LandOptions
-from store_cases import await_dispatch, open_store
-from tables.landing_cases import FORMATS, Lake, land
-
-
-def put(path: Path, bodies: list[bytes]) -> None:
-    path.mkdir(parents=True, exist_ok=True)
-    with open_store(RealFileSystem(), path) as store:
-        for body in bodies:
-            message = Message("orders", body, keys=("k1", "k2"), tags="paid")
-            assert store.put(message).status is PutMessageStatus.PUT_OK
-        await_dispatch(store)
-
-
-def line(**fields: Any) -> bytes:
-    return json.dumps(fields).encode()
+from tables.landing_cases import FORMATS, Lake, land, line, put
 
 
 def columns(lake: Lake, *names: str) -> list[tuple[Any, ...]]:

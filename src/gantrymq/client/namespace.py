@@ -17,7 +17,7 @@ SYSTEM_TOPICS = frozenset(
 
 def wrap_namespace(namespace: str, name: str) -> str:
     """The name of a topic or group within a namespace. System names and names that have the prefix stay unchanged."""
-    if not namespace or not name or _is_system(name):
+    if not namespace or not name or is_system_name(name):
         return name
     prefix, rest = _split_prefix(name)
     inside = f"{namespace}{SEPARATOR}"
@@ -38,7 +38,8 @@ def without_namespace(namespace: str, name: str) -> str:
     return short if wrap_namespace(namespace, short) == name else name
 
 
-def _is_system(name: str) -> bool:
+def is_system_name(name: str) -> bool:
+    """Whether a topic or a group is RocketMQ's own."""
     return name in SYSTEM_TOPICS or name.startswith((_SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX))
 
 

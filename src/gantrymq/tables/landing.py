@@ -124,6 +124,11 @@ class Landing:
         self._conversion: Conversion | None = None
         self.summary = Summary()
 
+    @property
+    def state(self) -> TableState:
+        """The state of the table after the last commit that is known."""
+        return self._head.state if self._head is not None else TableState()
+
     def run_pass(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[Commit]:
         """Land what is new now; yields each commit when it is durable. ``stopped`` ends the pass after a commit.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,6 +15,7 @@ from gantrymq.cli.stop_signals import Interrupted, StopSignals
 from gantrymq.cli.table.exported_metrics import exported_metrics
 from gantrymq.cli.table.land_options import (
     Body,
+    CommitGroup,
     CommitRows,
     DeadLetters,
     Every,
@@ -29,7 +30,7 @@ from gantrymq.cli.table.land_options import (
     Topic,
     Topics,
 )
-from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, group_offsets, target
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from gantrymq.tables.metrics import LandingMetrics
     from gantrymq.tables.options import LandOptions
     from gantrymq.tables.selection import TopicChoice
+    from gantrymq.tables.sources.group_offsets import GroupOffsets
     from gantrymq.tables.sources.steps import MessageSource
+    from gantrymq.tables.state import TableState
 
 
 def land(
@@ -58,6 +61,7 @@ def land(
     dlq: DeadLetters = False,
     partition_by: PartitionOption = None,
     commit_rows: CommitRows = None,
+    commit_group: CommitGroup = None,
     warehouse: Warehouse = None,
     catalog: CatalogName = None,
     catalog_set: CatalogSet = None,
@@ -96,22 +100,16 @@ def land(
         sources=tuple(sources),
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows)
-    with exported_metrics(set_) as running.metrics:
-        _on_engine(running, engine, spark_conf, every, json=json)
+    if engine is Engine.LOCAL and spark_conf:
+        raise typer.BadParameter("--spark-conf is for --engine spark")
+    with ExitStack() as stack:
+        running.metrics = stack.enter_context(exported_metrics(set_))
+        if commit_group is not None:
+            running.show_positions(stack.enter_context(group_offsets(sources, commit_group)))
+        if engine is Engine.SPARK:
+            from gantrymq.cli.spark_engine import on_spark
 
-
-def _on_engine(
-    running: _Running, engine: Engine, spark_conf: list[str] | None, every: float | None, *, json: bool
-) -> None:
-    if engine is Engine.LOCAL:
-        if spark_conf:
-            raise typer.BadParameter("--spark-conf is for --engine spark")
-        _land(running, every, json=json)
-        return
-    from gantrymq.cli.spark_engine import on_spark
-
-    with on_spark(spark_conf, shown=every is None) as spark:
-        running.on_spark(spark)
+            running.on_spark(stack.enter_context(on_spark(spark_conf, shown=every is None)))
         _land(running, every, json=json)
 
 
@@ -144,6 +142,11 @@ class _Running:
         self._landings: dict[str, Landing] = {}
         self.metrics: LandingMetrics | None = None
         self._make_engine: Callable[[TableTarget], LandingEngine] = _local_engine
+        self._show: Callable[[TableState], None] = lambda state: None
+
+    def show_positions(self, offsets: GroupOffsets) -> None:
+        """Let the offsets of a group follow the positions."""
+        self._show = lambda state: offsets.commit(state.queues)
 
     def on_spark(self, spark: SparkSession) -> None:
         """Let the executors of ``spark`` write the files."""
@@ -158,10 +161,12 @@ class _Running:
             began_s, commits = time.monotonic(), 0
             for commit in landing.run_pass(stopped):
                 report(commit.as_json())
+                self._show(commit.state)
                 commits += 1
                 if self.metrics is not None:
                     self.metrics.committed(table, commit, time.monotonic() - began_s)
                 began_s = time.monotonic()
+            self._show(landing.state)  # an earlier run may have been killed before it
             if stopped():
                 return
             if self.metrics is not None:

@@ -75,6 +75,14 @@ MessageName = Annotated[
 Retries = Annotated[bool, typer.Option("--retries", help="Also the messages of these topics that wait for a retry.")]
 DeadLetters = Annotated[bool, typer.Option("--dlq", help="Also the dead letters of these topics.")]
 PartitionOption = Annotated[LandPartition | None, typer.Option("--partition-by", help="Of a new table. Default: day.")]
+CommitGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-group",
+        metavar="GROUP",
+        help="Of a cluster: show the positions as offsets of this consumer group, after each commit.",
+    ),
+]
 CommitRows = Annotated[
     int | None,
     typer.Option("--commit-rows", metavar="N", parser=whole_number(1), help="At most N rows a commit."),

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -29,7 +29,7 @@ from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
 from gantrymq.tables.local.delta_columns import evolve_columns
 from gantrymq.tables.local.directory import Directory
-from gantrymq.tables.local.format_table import UnknownCommitError
+from gantrymq.tables.local.format_table import ROWS_A_BATCH, UnknownCommitError
 from gantrymq.tables.local.hive_files import HiveFiles
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
@@ -101,7 +101,7 @@ class DeltaFormatTable:
         """Add columns; a column of a wider type is rewritten with the whole table, because Delta's files keep types."""
         for _ in range(_FOREIGN_COMMITS):
             try:
-                evolve_columns(self._directory.uri, schema)
+                evolve_columns(self._directory, schema)
                 return schema
             except CommitFailedError:
                 continue
@@ -117,18 +117,35 @@ class DeltaFormatTable:
         """Files lie in the directory of their partition."""
         return HiveFiles(self._directory)
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows, batch by batch."""
+        try:
+            dataset = self._opened().to_pyarrow_dataset(filesystem=self._directory.file_system())
+            yield from dataset.scanner(
+                batch_size=ROWS_A_BATCH, batch_readahead=1, fragment_readahead=1, use_threads=False
+            ).to_reader()
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise TableError(self.name, f"cannot be read: {_line(error)}") from error
+
+    def _opened(self) -> DeltaTable:
+        if self._table is None:
+            self._table = DeltaTable(self._directory.uri)
+        return self._table
+
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, *, replaces: bool = False) -> Head:
         """Add the files and set the state."""
         self._directory.write(_state_path(state.commit_id), state.to_json().encode())
         try:
-            version = self._commit(head, files, state)
+            version = self._commit(head, files, state, "overwrite" if replaces else "append")
         except AnotherLanderError:
             self._directory.remove(_state_path(state.commit_id))
             raise
         self._forget_states(state.commit_id)
         return Head(state, version)
 
-    def _commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> int:
+    def _commit(
+        self, head: Head, files: Sequence[TableFile], state: TableState, mode: Literal["append", "overwrite"]
+    ) -> int:
         for _ in range(_FOREIGN_COMMITS):
             table = self._at(head, state)
             if table is None:
@@ -137,7 +154,7 @@ class DeltaFormatTable:
             try:
                 table.create_write_transaction(
                     [_action(file, columns) for file in files],
-                    "append",
+                    mode,
                     table.schema(),
                     columns,
                     commit_properties=_properties(state),
@@ -181,9 +198,16 @@ class DeltaFormatTable:
         for commit_id in [number for number in states if number < newest][: -_KEPT_STATES or None]:
             self._directory.remove(_state_path(commit_id))
 
-    def clean(self, head: Head) -> Head:
-        """Leave files without a commit alone: no reader sees them, and VACUUM removes them."""
+    def leftovers(self) -> tuple[str, ...]:
+        """None: no reader sees files without a commit, and VACUUM removes them."""
+        return ()
+
+    def fence(self, head: Head) -> Head:
+        """No commit: nothing is removed that a frozen process needs."""
         return head
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove nothing."""
 
     def beside(self, suffix: str) -> DeltaFormatTable:
         """The table of that suffix."""

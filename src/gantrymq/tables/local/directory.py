@@ -32,6 +32,12 @@ class Directory:
         """What libraries take: the absolute local path, or the URI."""
         return self._base if self.is_local else self.text
 
+    def file_system(self) -> Any:
+        """The directory as a file system of pyarrow. That of deltalake ends some processes abnormally at their exit."""
+        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+        return SubTreeFileSystem(self._base, LocalFileSystem() if self.is_local else self._fs)
+
     def beside(self, suffix: str) -> Directory:
         """The directory whose name has that suffix."""
         return Directory(f"{self.text}{suffix}")

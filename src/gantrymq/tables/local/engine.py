@@ -3,7 +3,8 @@
 The rows, the dead rows and the account are three tables, which no format commits together. So the files of the side
 tables are written first, the commit of the main table names them as ``pending``, and they are added to the side tables
 after it. A process that is killed in between leaves that to the next one. A side table notes the landing that it has,
-so that nothing is added twice.
+so that nothing is added twice. Retries replace the files of a side table in the same way
+(:mod:`gantrymq.tables.local.retry`).
 
 Thread rule: one thread.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from gantrymq.clock import SystemClock
 from gantrymq.tables.columns import AUDIT, AUDIT_SCHEMA, DEAD, DEAD_SCHEMA
 from gantrymq.tables.engine import Head, Landed
 from gantrymq.tables.errors import AnotherLanderError, TableError
@@ -49,11 +51,16 @@ class LocalEngine:
         if head is None:
             return None
         self._complete(head)
-        for suffix, _ in _SIDES.values():
-            side = self._table.beside(suffix)
-            if (side_head := side.head()) is not None:
-                side.clean(side_head)
-        return self._table.clean(head)
+        tables = [self._table, *(side for side in self._sides() if side.head() is not None)]
+        leftovers_of = [(table, table.leftovers()) for table in tables]
+        if any(leftovers for _, leftovers in leftovers_of):
+            head = self._table.fence(head)
+        for table, leftovers in leftovers_of:
+            table.discard(leftovers)
+        return head
+
+    def _sides(self) -> list[FormatTable]:
+        return [self._table.beside(suffix) for suffix, _ in _SIDES.values()]
 
     def look(self) -> Head:
         """The table as it is, without a change. Raises TableError without a table."""
@@ -74,10 +81,16 @@ class LocalEngine:
             if step.findings:
                 writing.add(RowKind.AUDIT, audit_rows(step.findings), step.findings)
             state = replace(state, options={**state.options, "bodies": writing.growth.bodies.remembered()})
-            files, state = writing.finish(state)
+            files, state = writing.finish(state, writing.totals())
         except BaseException:
             writing.abandon()
             raise
+        after = self.commit(head, writing, files, state)
+        has_faults = any(finding.is_fault for finding in writing.findings)
+        return Landed(after, writing.totals(), has_faults, writing.growth.bodies)
+
+    def commit(self, head: Head, writing: Writing, files: Sequence[TableFile], state: TableState) -> Head:
+        """Commit the files that ``writing`` has written, and bring the side tables up to it."""
         try:
             after = self._table.commit(head, files, state)
         except UnknownCommitError:
@@ -86,8 +99,7 @@ class LocalEngine:
             writing.abandon()
             raise
         self._complete(after)
-        has_faults = any(finding.is_fault for finding in writing.findings)
-        return Landed(after, writing.totals(), has_faults, writing.growth.bodies)
+        return after
 
     def write_parts(self, writing: Writing, parts: Sequence[StepPart]) -> None:
         """Write the rows of the parts of a step. Another engine writes them elsewhere."""
@@ -96,28 +108,29 @@ class LocalEngine:
                 writing.add(kind, batch, findings)
 
     def _complete(self, head: Head) -> None:
-        """Add the pending files of the last commit to the side tables, unless they are there."""
-        for suffix, files in head.state.pending.items():
-            add_pending(self._table.beside(suffix), head.state, files)
+        """Bring the pending files of the last commit into the side tables, unless they are there."""
+        for suffix in head.state.pending:
+            _complete_side(self._table.beside(suffix), suffix, head.state)
 
     def count_files(self) -> int:
         """The number of data files."""
         return self._table.count_files()
 
 
-def add_pending(side: FormatTable, state: TableState, files: tuple[TableFile, ...]) -> None:
-    """Add the files of a landing to a side table. Another process may do the same at the same time."""
-    if not files:
-        return
+def _complete_side(side: FormatTable, suffix: str, state: TableState) -> None:
+    """Bring the pending files of a landing into a side table. Another process may do the same at the same time."""
+    files, replaces = state.pending[suffix], suffix in state.replaced
     for _ in range(_TRIES):
         head = side.head()
         if head is None or head.state.landings >= state.landings:
             return
+        after = replace(head.state, landings=state.landings, commit_id=state.commit_id)
         try:
-            side.commit(head, files, replace(head.state, landings=state.landings, commit_id=state.commit_id))
+            side.commit(head, files, after, replaces=replaces)
             return
         except AnotherLanderError:
             continue
+    raise TableError(side.name, "other processes write it all the time; run the command again to complete it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +190,8 @@ class Writing:
             table = self._table.beside(suffix)
             if table.head() is None:
                 table.create(schema, partition_by, TableState().next())
+            else:
+                table.evolved(schema)
         return FileTarget(table.files(), table.file_schema(schema), partition_by, self._prefix)
 
     def totals(self) -> LandedCounts:
@@ -184,11 +199,17 @@ class Writing:
         rows, dead = (self._writers[kind].rows if kind in self._writers else 0 for kind in (RowKind.ROWS, RowKind.DEAD))
         return LandedCounts(rows, dead, sum(finding.messages for finding in self.findings))
 
-    def finish(self, state: TableState) -> tuple[tuple[TableFile, ...], TableState]:
-        """Write the rest; returns the files of the main table, and the state with the numbers and the pending files."""
+    def finish(
+        self, state: TableState, counts: LandedCounts, replaced: tuple[str, ...] = ()
+    ) -> tuple[tuple[TableFile, ...], TableState]:
+        """Write the rest; returns the files of the main table, and the state with the numbers and the pending files.
+
+        In the side tables ``replaced`` the pending files take the place of all others.
+        """
         files = {kind: writer.finish() for kind, writer in self._writers.items()}
-        pending = {_SIDES[kind][0]: some for kind, some in files.items() if kind in _SIDES and some}
-        state = replace(state, totals=state.totals.plus(self.totals()), pending=pending)
+        pending: dict[str, tuple[TableFile, ...]] = dict.fromkeys(replaced, ())
+        pending |= {_SIDES[kind][0]: some for kind, some in files.items() if kind in _SIDES and some}
+        state = replace(state.counted(counts, SystemClock().now_ms()), pending=pending, replaced=replaced)
         return files[RowKind.ROWS], state
 
     def abandon(self) -> None:

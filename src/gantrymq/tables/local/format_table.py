@@ -5,7 +5,7 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -15,6 +15,8 @@ from gantrymq.tables.errors import TableError
 from gantrymq.tables.local.part_files import Files
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
+
+ROWS_A_BATCH = 4096  # of a file that is read
 
 
 class UnknownCommitError(TableError):
@@ -56,15 +58,34 @@ class FormatTable(Protocol):
         """The schema of a file with rows of ``schema``."""
         ...
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the table that was read last, file by file. Raises TableError."""
+        ...
+
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, *, replaces: bool = False) -> Head:
         """Add the files and set the state, in one commit. The table must be at ``head``, but for foreign commits.
 
+        With ``replaces`` the files take the place of all others.
         An unknown outcome is read back. Raises AnotherLanderError, and UnknownCommitError if it stays unknown.
         """
         ...
 
-    def clean(self, head: Head) -> Head:
-        """Remove what an interrupted commit has left, where readers would see it; returns the table after it."""
+    def leftovers(self) -> Sequence[str]:
+        """Files of commits that never took place, where readers would see them. The table was read just before.
+
+        What an interrupted commit has left undone is done.
+        """
+        ...
+
+    def fence(self, head: Head) -> Head:
+        """Commit no rows, so that a process that was frozen before its commit fails at it; returns the table after it.
+
+        Raises AnotherLanderError.
+        """
+        ...
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove leftovers."""
         ...
 
     def beside(self, suffix: str) -> FormatTable:

@@ -28,8 +28,9 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import DayTransform, HourTransform, Transform
@@ -209,7 +210,16 @@ class IcebergFormatTable:
             self._table = self._catalog.load_table(self._identifier)
         return self._table
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows, file by file. PyIceberg's own reader keeps every file in memory that is read before its turn."""
+        table = self._opened()
+        with self._named_errors("cannot be read"):
+            scan = table.scan()
+            files = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
+            for task in scan.plan_files():
+                yield from files.to_record_batches([task])
+
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, *, replaces: bool = False) -> Head:
         """Add the files and set the state."""
         for _ in range(_FOREIGN_COMMITS):
             with self._named_errors("cannot be read"):
@@ -220,7 +230,7 @@ class IcebergFormatTable:
             if landed_id != head.state.commit_id:
                 raise AnotherLanderError(self.name)
             try:
-                self._append(table, files, state)
+                self._write(table, files, state, replaces=replaces)
             except CommitFailedException:
                 continue  # a foreign commit, or another lander: the next look shows which
             except Exception as error:
@@ -228,15 +238,18 @@ class IcebergFormatTable:
             return self._read_back(state, None)
         raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
 
-    def _append(self, table: Table, files: Sequence[TableFile], state: TableState) -> None:
+    def _write(self, table: Table, files: Sequence[TableFile], state: TableState, *, replaces: bool) -> None:
         metadata = table.metadata
         table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_REPEATS}})
         positions = json.dumps(state.positions(), separators=(",", ":"))
         with table.transaction() as transaction:
             transaction.set_properties({STATE: state.to_json()})
-            with transaction.update_snapshot(snapshot_properties={POSITIONS: positions}).fast_append() as append:
+            update = transaction.update_snapshot(snapshot_properties={POSITIONS: positions})
+            with update.overwrite() if replaces else update.fast_append() as snapshot:
+                for task in table.scan().plan_files() if replaces else ():
+                    snapshot.delete_data_file(task.file)
                 for file in files:
-                    append.append_data_file(parquet_file_to_data_file(table.io, metadata, file.path))
+                    snapshot.append_data_file(parquet_file_to_data_file(table.io, metadata, file.path))
 
     def _read_back(self, state: TableState, cause: Exception | None) -> Head:
         """The table with the state ``state``: only the catalog shows whether a commit took place."""
@@ -261,9 +274,16 @@ class IcebergFormatTable:
         except Exception as error:
             raise TableError(self.name, f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from error
 
-    def clean(self, head: Head) -> Head:
-        """Leave files without a commit alone: no reader sees them."""
+    def leftovers(self) -> tuple[str, ...]:
+        """None: no reader sees files without a commit."""
+        return ()
+
+    def fence(self, head: Head) -> Head:
+        """No commit: nothing is removed that a frozen process needs."""
         return head
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove nothing."""
 
     def beside(self, suffix: str) -> IcebergFormatTable:
         """The table of that suffix in the same namespace."""

@@ -5,8 +5,8 @@ files under hidden names, links the next manifest to its name, which fails if an
 renames the files. A reader of ``*.parquet`` so sees no file before its commit. After a kill the next landing finishes
 the renames.
 
-A new landing removes files of commits that never took place. A process that wrote them may only be frozen, so a
-manifest without new files is committed first: whoever wakes then fails at its own commit.
+A new landing removes files of commits that never took place, also beside the table. A process that wrote them may only
+be frozen, so a manifest of the table without new files is committed first, and that process fails at its own commit.
 
 Thread rule: one thread.
 """
@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from gantrymq.errors import ConfigError
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
 from gantrymq.tables.local.directory import Directory, sync_directory
+from gantrymq.tables.local.format_table import ROWS_A_BATCH
 from gantrymq.tables.local.hive_files import HiveFiles
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
@@ -106,10 +108,23 @@ class ParquetFormatTable:
         """Files lie in the directory of their partition, under hidden names before their commit."""
         return _StagedFiles(self._directory)
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
-        """Add the files and set the state."""
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows, file by file."""
+        for path in self._files:
+            try:
+                with pq.ParquetFile(self._root / path) as file:
+                    yield from file.iter_batches(ROWS_A_BATCH)
+            except FileNotFoundError:
+                raise TableError(self.name, f"{path} is gone: another process has changed it") from None
+
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, *, replaces: bool = False) -> Head:
+        """Add the files and set the state. Files that are replaced go when the others have their names."""
+        replaced = tuple(self._files) if replaces else ()
+        if replaces:
+            self._files = {}
         after = self._commit(head.version, files, state)
         self._publish(files)
+        self.discard(replaced)
         self._forget(after.version)
         return after
 
@@ -137,25 +152,28 @@ class ParquetFormatTable:
         for directory in {(self._root / file.path).parent for file in files}:
             sync_directory(directory)
 
-    def clean(self, head: Head) -> Head:
-        """Finish the renames of the last commits, and remove files of commits that never took place."""
+    def leftovers(self) -> list[str]:
+        """Finish the renames of the last commit; returns the files of commits that never took place."""
         self._publish([file for file in self._files.values() if (self._root / _staged(file.path)).exists()])
-        others = [path for path in self._leftovers() if path not in self._files]
-        if not others:
-            return head
-        after = self._commit(head.version, [], replace(head.state, pending={}))
-        for path in others:
-            self._directory.remove(path)
-            self._directory.remove(_staged(path))
-        return after
+        return [path for path in self._parquet_paths() if path not in self._files]
 
-    def _leftovers(self) -> Iterator[str]:
+    def _parquet_paths(self) -> Iterator[str]:
         """The paths of files that a commit has or should have had."""
         for path in self._root.rglob(f"*.parquet{_STAGED}"):
             yield _unstaged(str(path.relative_to(self._root)))
         for path in self._root.rglob("*.parquet"):
             if _OURS.fullmatch(path.name):
                 yield str(path.relative_to(self._root))
+
+    def fence(self, head: Head) -> Head:
+        """Link a manifest without new files."""
+        return self._commit(head.version, [], replace(head.state, pending={}, replaced=()))
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove the files, under both of their names."""
+        for path in leftovers:
+            self._directory.remove(path)
+            self._directory.remove(_staged(path))
 
     def _manifests(self) -> list[int]:
         names = self._directory.below(_STATES)
