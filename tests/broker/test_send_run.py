@@ -370,7 +370,7 @@ def no_store(server: BrokerServer) -> None:
     ("broken", "code"),
     [(no_disk, ResponseCode.FLUSH_DISK_TIMEOUT), (no_store, ResponseCode.SERVICE_NOT_AVAILABLE)],
 )
-async def test_a_failed_run_answers_each_request_with_the_error(
+async def test_failed_run_of_sends_answers_each_request_with_error(
     tmp_path: Path, broken: Break, code: ResponseCode
 ) -> None:
     read = b"".join(send_frame(n, flag=ONEWAY if n == 3 else 0) for n in range(10))

@@ -102,7 +102,7 @@ damages = st.builds(
 
 @settings(max_examples=120)
 @given(st.sampled_from(ENDS), st.lists(damages, min_size=1, max_size=3))
-def test_a_damaged_store_that_opens_has_the_right_messages(end: str, harm: list[Damage]) -> None:
+def test_damaged_store_opens_with_expected_messages_or_not_at_all(end: str, harm: list[Damage]) -> None:
     original = whole(end)
     fs = killed(original.fs)
     touched = [one.apply(fs, original.paths) for one in harm]
@@ -170,7 +170,7 @@ def check_messages(store: MessageStore, original: Whole, touched: list[tuple[Pat
 
 @settings(max_examples=30)
 @given(st.sampled_from(ENDS), st.lists(damages, min_size=1, max_size=2))
-def test_a_second_recovery_changes_nothing(end: str, harm: list[Damage]) -> None:
+def test_second_recovery_changes_nothing(end: str, harm: list[Damage]) -> None:
     original = whole(end)
     fs = killed(original.fs)
     for one in harm:

@@ -27,7 +27,7 @@ def test_checkpoint_has_documented_layout() -> None:
     assert decode_checkpoint(NUMBERS + bytes(4048)) == page
 
 
-def test_a_new_page_is_all_zeros() -> None:
+def test_new_page_is_all_zeros() -> None:
     assert encode_checkpoint(Checkpoint()) == bytes(CHECKPOINT_SIZE)
 
 
@@ -48,5 +48,5 @@ def test_short_checkpoint_reads_missing_numbers_as_zero(length: int, page: Check
     assert decode_checkpoint(NUMBERS[:length]) == page
 
 
-def test_bytes_after_the_numbers_are_ignored() -> None:
+def test_bytes_after_numbers_are_ignored() -> None:
     assert decode_checkpoint(NUMBERS + b"\xff" * 4048) == decode_checkpoint(NUMBERS)

@@ -38,7 +38,7 @@ from gantrymq.namesrv.settings import NamesrvConfig
         ("=1\n\xa0a=2", {"": "1", "\xa0a": "2"}),
     ],
 )
-def test_a_line_is_a_key_and_a_value(text: str, entries: dict[str, str]) -> None:
+def test_config_line_is_split_into_key_and_value(text: str, entries: dict[str, str]) -> None:
     assert parse_properties(text) == entries
 
 
@@ -59,7 +59,7 @@ def test_backslash_at_line_end_continues_value(text: str, entries: dict[str, str
     assert parse_properties(text) == entries
 
 
-def test_a_changed_key_takes_the_place_of_its_line() -> None:
+def test_changed_key_takes_place_of_its_line() -> None:
     text = "# mine\nbrokerName a\nlistenPort=1\\\n  2\n\n! yours\nbrokerName: b"
     assert amended(text, {"brokerName": "c", "flushDiskType": "SYNC_FLUSH"}) == (
         "# mine\nbrokerName=c\nlistenPort=1\\\n  2\n\n! yours\nflushDiskType=SYNC_FLUSH\n"
@@ -101,12 +101,12 @@ def test_values_are_read_as_their_setting_wants_them() -> None:
     assert reading.warnings == ()
 
 
-def test_unset_keys_come_from_the_base() -> None:
+def test_unset_keys_come_from_base() -> None:
     base = replace(MessageStoreConfig(), listen_port=1234)
     assert read_settings({"brokerIP1": "10.0.0.1"}, base).config == replace(base, broker_ip1="10.0.0.1")
 
 
-def test_a_size_of_queue_files_is_rounded_up_to_whole_units() -> None:
+def test_size_of_queue_files_is_rounded_up_to_whole_units() -> None:
     for size, rounded in ((1, 20), (1_000_010, 1_000_020), (1_000_020, 1_000_020)):
         assert MessageStoreConfig(mapped_file_size_consume_queue=size).mapped_file_size_consume_queue == rounded
 
@@ -140,7 +140,7 @@ def test_a_size_of_queue_files_is_rounded_up_to_whole_units() -> None:
         pytest.param("messageDelayLevel", "9" * 5000 + "s", "none above", id="more digits than Python reads"),
     ],
 )
-def test_a_bad_value_is_named_with_its_key_and_what_is_allowed(key: str, value: str, allowed: str) -> None:
+def test_bad_value_is_named_with_key_and_allowed_values(key: str, value: str, allowed: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(key)) as refused:
         read_settings({key: value})
     assert refused.value.key == key
@@ -202,12 +202,12 @@ def test_key_without_effect_here_causes_warning_unless_default(key: str, value: 
         assert "secret" not in warning
 
 
-def test_an_unknown_key_in_a_file_is_a_warning_with_the_nearest_keys() -> None:
+def test_unknown_key_in_file_causes_warning_with_nearest_keys() -> None:
     (warning,) = read_settings({"flushDiskTyp": "SYNC_FLUSH"}).warnings
     assert warning.startswith("flushDiskTyp is not a key of RocketMQ; nearest: flushDiskType")
 
 
-def test_an_unknown_key_on_the_command_line_is_an_error() -> None:
+def test_unknown_key_on_command_line_raises() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_assignments(["flushDiskTyp=SYNC_FLUSH"])
     assert (refused.value.key, refused.value.value) == ("flushDiskTyp", "SYNC_FLUSH")
@@ -215,12 +215,12 @@ def test_an_unknown_key_on_the_command_line_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("assignment", ["flushDiskType", "", "=SYNC_FLUSH"])
-def test_a_line_without_assignment_is_an_error(assignment: str) -> None:
+def test_line_without_assignment_raises(assignment: str) -> None:
     with pytest.raises(ConfigError, match="KEY=VALUE"):
         parse_assignments([assignment])
 
 
-def test_assignments_may_have_empty_values_and_the_last_wins() -> None:
+def test_assignments_may_have_empty_values_and_last_wins() -> None:
     assert parse_assignments(["deleteWhen=04", "deleteWhen=04;16", "haMasterAddress=", "brokerName=a=b"]) == {
         "deleteWhen": "04;16",
         "haMasterAddress": "",
@@ -231,7 +231,7 @@ def test_assignments_may_have_empty_values_and_the_last_wins() -> None:
 # The settings
 
 
-def test_settings_that_were_written_are_read_back() -> None:
+def test_written_settings_are_read_back() -> None:
     odd = replace(
         MessageStoreConfig(),
         flush_disk_type=FlushDiskType.SYNC_FLUSH,
@@ -312,7 +312,7 @@ DEFAULTS = """
 """
 
 
-def test_the_defaults_are_rocketmqs() -> None:
+def test_defaults_equal_those_of_rocketmq() -> None:
     assert parse_properties(DEFAULTS).items() <= write_fields(MessageStoreConfig()).items()
 
 
@@ -324,13 +324,13 @@ def test_defaults_differ_from_rocketmq_only_in_listed_keys() -> None:
     assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1"}
 
 
-def test_the_delays_of_the_levels_are_read_from_their_text() -> None:
+def test_delay_levels_are_parsed_from_text() -> None:
     assert MessageStoreConfig().delay_levels_ms[:6] == (1_000, 5_000, 10_000, 30_000, 60_000, 120_000)
     assert MessageStoreConfig().delay_levels_ms[-2:] == (3_600_000, 7_200_000)
     assert MessageStoreConfig(message_delay_level="3s 1d").delay_levels_ms == (3_000, 86_400_000)
 
 
-def test_keys_that_only_a_start_reads_do_not_change() -> None:
+def test_start_only_keys_do_not_change() -> None:
     running = MessageStoreConfig()
     require_same_at_start(running, replace(running, file_reserved_time_hours=1, flush_interval_commit_log_ms=1))
     with pytest.raises(ConfigError, match=r"flushDiskType='SYNC_FLUSH' .* it is 'ASYNC_FLUSH', and only a start reads"):
@@ -345,7 +345,7 @@ def test_broker_name_invalid_in_messages_is_refused(field: str, value: str) -> N
 
 
 @pytest.mark.parametrize("value", ["a b", "a/b", "n" * 128])
-def test_a_broker_and_its_cluster_have_names_that_a_topic_may_have(value: str) -> None:
+def test_broker_and_cluster_names_follow_topic_name_rule(value: str) -> None:
     for field in ("broker_name", "broker_cluster_name"):
         with pytest.raises(ConfigError):
             BrokerConfig(**{field: value})

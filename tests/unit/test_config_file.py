@@ -40,7 +40,7 @@ def test_load_without_file_returns_empty_object() -> None:
     assert ConfigFile(MemoryFileSystem(), PATH).load() == {}
 
 
-def test_a_save_keeps_the_previous_content_as_backup() -> None:
+def test_save_keeps_previous_content_as_backup() -> None:
     fs = saved(OLD, NEW)
     assert ConfigFile(fs, PATH).load() == NEW
     found = files_of(fs)
@@ -53,25 +53,25 @@ def test_save_of_shorter_object_leaves_no_old_bytes() -> None:
 
 
 @pytest.mark.parametrize("text", ["", '{"offsetTable":{"1":', "\0\0\0\0", "[]", "null", '"text"'])
-def test_a_torn_file_falls_back_to_the_backup(text: str) -> None:
+def test_torn_config_file_is_read_from_backup(text: str) -> None:
     fs = saved(OLD, NEW)
     write(fs, PATH, text)
     assert ConfigFile(fs, PATH).load() == OLD
 
 
-def test_a_file_that_is_nested_without_end_falls_back_to_the_backup() -> None:
+def test_endlessly_nested_config_file_is_read_from_backup() -> None:
     fs = saved(OLD, NEW)
     write(fs, PATH, '{"a":' * 100_000)
     assert ConfigFile(fs, PATH).load() == OLD
 
 
-def test_bytes_that_are_no_text_fall_back_to_the_backup() -> None:
+def test_binary_config_file_is_read_from_backup() -> None:
     fs = saved(OLD, NEW)
     fs.open(PATH, writable=True).write_at(0, b"\xff\xfe")
     assert ConfigFile(fs, PATH).load() == OLD
 
 
-def test_a_missing_file_falls_back_to_the_backup() -> None:
+def test_missing_config_file_is_read_from_backup() -> None:
     fs = saved(OLD, NEW)
     fs.remove(PATH)
     assert ConfigFile(fs, PATH).load() == OLD
@@ -90,7 +90,7 @@ def test_file_with_unquoted_integer_keys_is_read() -> None:
     assert ConfigFile(fs, PATH).load()["offsetTable"] == {"1": 3, "2": 0}
 
 
-def test_half_a_surrogate_pair_is_saved_as_java_saves_it() -> None:
+def test_half_surrogate_pair_is_saved_as_java_saves_it() -> None:
     """No UTF-8 has it, and what any client sent must not keep a whole table from the disk."""
     fs = saved({"half \ud800": "CUSTOMIZED\ud800", "pair": "😀"})
     assert ConfigFile(fs, PATH).load() == {"half ?": "CUSTOMIZED?", "pair": "😀"}
@@ -115,7 +115,7 @@ def test_failed_save_leaves_old_or_new_content(old: dict[str, Any] | None) -> No
 
 
 @pytest.mark.parametrize("torn", ["", "{", "[]"])
-def test_a_save_after_a_fallback_that_is_killed_leaves_the_backup_or_the_new(torn: str) -> None:
+def test_save_killed_after_fallback_leaves_backup_or_new_content(torn: str) -> None:
     """The torn file must not take the place of the good one before the new one is there."""
     for k in count(1):
         fs = saved(OLD, OLD)
@@ -134,7 +134,7 @@ def test_a_save_after_a_fallback_that_is_killed_leaves_the_backup_or_the_new(tor
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664])
-def test_a_file_has_the_owner_and_the_mode_of_the_one_before_it(tmp_path: Path, mode: int) -> None:
+def test_saved_file_keeps_owner_and_mode(tmp_path: Path, mode: int) -> None:
     path, backup = tmp_path / "delayOffset.json", tmp_path / "delayOffset.json.bak"
     file = ConfigFile(RealFileSystem(), path)
     file.save(OLD)
@@ -149,7 +149,7 @@ def test_a_file_has_the_owner_and_the_mode_of_the_one_before_it(tmp_path: Path, 
     assert file.load() == NEW
 
 
-def test_a_read_only_file_left_by_a_kill_does_not_prevent_a_write(tmp_path: Path) -> None:
+def test_read_only_leftover_does_not_prevent_write(tmp_path: Path) -> None:
     """root may write to such a file, so the test checks that the new file is another one."""
     path = tmp_path / "delayOffset.json"
     ConfigFile(RealFileSystem(), path).save(OLD)
@@ -161,6 +161,6 @@ def test_a_read_only_file_left_by_a_kill_does_not_prevent_a_write(tmp_path: Path
     assert path.stat().st_ino != inode
 
 
-def test_a_saved_file_survives_a_power_cut() -> None:
+def test_saved_file_survives_power_cut() -> None:
     for seed in range(10):
         assert ConfigFile(saved(OLD, NEW).crash_clone(0.5, seed), PATH).load() == NEW

@@ -115,7 +115,7 @@ def test_full_disk_keeps_written_units_and_rest_is_put_again() -> None:
 
 
 @pytest.mark.parametrize("first", [1, 19, 20, 45])
-def test_a_queue_that_begins_above_zero_has_blanks_in_front_in_its_first_file(first: int) -> None:
+def test_queue_beginning_above_0_has_leading_fillers_in_first_file(first: int) -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 3, first)
     begin = first - first % UNITS_A_FILE
@@ -148,7 +148,7 @@ def test_blanks_in_middle_do_not_hide_earlier_units() -> None:
         assert queue.max_offset == keep, end
 
 
-def test_the_real_unit_in_front_of_blanks_is_found_over_files() -> None:
+def test_real_unit_before_fillers_is_found_across_files() -> None:
     queue = filled(MemoryFileSystem(), 25, first=23)
     put(queue, 95, 3)
     assert queue.real_entry(94) == queue.real_entry(60) == queue.real_entry(48) == entry_of(47)
@@ -202,7 +202,7 @@ def test_recovery_reads_last_three_files() -> None:
     assert reopened(fs).max_offset == 61
 
 
-def test_after_a_clean_exit_stray_bytes_behind_the_end_are_wiped_too() -> None:
+def test_stray_bytes_after_end_are_wiped_after_clean_exit() -> None:
     fs = MemoryFileSystem()
     filled(fs, 30)
     write_unit(fs, 30, QueueEntry(7, -1, 7))
@@ -242,7 +242,7 @@ def test_truncation_of_all_units_keeps_start_of_queue() -> None:
 
 
 @pytest.mark.parametrize("again", [12, 9, 0])
-def test_dropped_units_that_do_not_return_are_wiped(again: int) -> None:
+def test_dropped_units_not_restored_are_wiped(again: int) -> None:
     fs = FaultyFileSystem(MemoryFileSystem())
     filled(fs, 20)  # the first file
     queue = new_queue(fs)
@@ -274,7 +274,7 @@ def test_queue_without_units_keeps_next_offset() -> None:
 
 
 @pytest.mark.parametrize("wrong", [QueueEntry(777, RECORD, 7), QueueEntry(0, 0, 0)])
-def test_a_dropped_unit_that_was_wrong_is_rewritten(wrong: QueueEntry) -> None:
+def test_wrong_dropped_unit_is_rewritten(wrong: QueueEntry) -> None:
     fs = MemoryFileSystem()
     filled(fs, 30)
     write_unit(fs, 11, wrong)
@@ -306,7 +306,7 @@ def test_unit_across_sector_border_is_checked_against_log(blanks: int) -> None:
 
 
 @pytest.mark.parametrize("real", [0, 1, 5])
-def test_a_file_that_begins_with_filled_slots_keeps_its_units(real: int) -> None:
+def test_queue_file_beginning_with_fillers_keeps_its_units(real: int) -> None:
     """A rebuild fills the slots of lost messages. Of a file with nothing else nobody knows how old it is."""
     fs = MemoryFileSystem()
     filled(fs, 23 + real)
@@ -375,7 +375,7 @@ def test_flushed_units_survive_kill_before_sync_of_file_name(kept: int) -> None:
 @pytest.mark.parametrize(
     ("min_phy_offset", "first"), [(-1, 0), (0, 0), (1, 1), (100, 1), (2500, 25), (5399, 54), (5401, 55), (1 << 40, 55)]
 )
-def test_the_first_offset_is_that_of_the_first_record_in_the_log(min_phy_offset: int, first: int) -> None:
+def test_min_offset_is_that_of_first_record_in_log(min_phy_offset: int, first: int) -> None:
     queue = filled(MemoryFileSystem(), 55)
     queue.correct_min_offset(min_phy_offset)
     assert queue.min_offset == first
@@ -417,7 +417,7 @@ def test_destroy_removes_queue_and_its_directory() -> None:
 # Durability
 
 
-def test_a_flush_makes_all_durable() -> None:
+def test_flush_makes_all_units_durable() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 55)
     queue.flush()
@@ -438,7 +438,7 @@ def test_power_cut_leaves_prefix_of_units(seed: int) -> None:
 # Extended units
 
 
-def test_extended_units_carry_the_tags_code() -> None:
+def test_extended_units_carry_tags_code() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 55, ext_size=1024)
     for number in range(55):
@@ -468,7 +468,7 @@ def test_extended_unit_in_file_being_deleted_reads_as_none() -> None:
     file.release()
 
 
-def test_there_is_no_extended_unit_behind_the_last_one() -> None:
+def test_extended_unit_after_last_is_none() -> None:
     ext = ConsumeQueueExt(MemoryFileSystem(), EXT_ROOT, "orders", 3, 1024)
     address = ext.put(QueueExtUnit(7, 0, b""))
     assert ext.get(address + 20) is None

@@ -42,7 +42,7 @@ def test_first_retry_waits_ten_seconds_and_last_two_hours() -> None:
     assert retry_delay_ms(GroupRetryPolicy(), 0) == 10_000
 
 
-def test_short_list_of_a_group_ends_with_its_last_delay() -> None:
+def test_short_retry_list_of_group_repeats_its_last_delay() -> None:
     policy = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=[7, 8]))
     assert [retry_delay_ms(policy, failures) for failures in (0, 5)] == [8, 8]
 
@@ -66,7 +66,7 @@ def ladders(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
-def test_ladder_stands_in_one_table() -> None:
+def test_retry_delays_are_defined_in_one_table() -> None:
     spelled, users = [], set()
     for path in SOURCE.rglob("*.py"):
         name, text = path.relative_to(SOURCE).as_posix(), path.read_text()

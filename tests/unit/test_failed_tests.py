@@ -24,7 +24,7 @@ def test_beside_it() -> None:
 """
 
 
-def test_resources_left_open_by_a_failed_test_fail_no_other_test(tmp_path: Path) -> None:
+def test_resources_left_open_by_failed_test_fail_no_other_test(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text(FAILS_AND_LEAKS)
     settings = ["-q", "-p", "no:cacheprovider", "-p", "conftest", "-c", str(TESTS.parent / "pyproject.toml")]
     done = subprocess.run(

@@ -49,7 +49,7 @@ def test_handwritten_json_is_read_as_fastjson2_reads_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{# x\n}", '{"a":1', '{"a":1}x', '{"a":1}{}', "{a:1}", '{"a":,1}', '{"a":1;}', ""])
-def test_text_that_fastjson2_refuses_is_an_error_with_its_position(text: str) -> None:
+def test_text_refused_by_fastjson2_raises_with_position(text: str) -> None:
     with pytest.raises(ValueError, match=r"line \d+ column \d+"):
         fastjson.loads_edited(text)
 
@@ -61,12 +61,12 @@ def test_comment_marks_in_strings_are_kept() -> None:
 
 
 @pytest.mark.parametrize("text", ["{0:32}", ",1:2", 'a "{0:1}" b', "\\", '\\"{3:4', "{0:32,1:33}\n"])
-def test_string_that_looks_like_key_is_kept(text: str) -> None:
+def test_string_resembling_key_is_kept(text: str) -> None:
     assert fastjson.loads(json.dumps({text: text})) == {text: text}
 
 
 @given(VALUES)
-def test_standard_json_is_read_as_it_is(value: Any) -> None:
+def test_standard_json_is_read_unchanged(value: Any) -> None:
     assert fastjson.loads(json.dumps(value)) == value
     assert fastjson.loads(json.dumps(value, ensure_ascii=False)) == value
 

@@ -32,7 +32,7 @@ def some_work(fs: FaultyFileSystem) -> None:
     fs.remove_directory(DIRECTORY)
 
 
-def test_each_operation_fails_once_in_the_loop_over_k() -> None:
+def test_loop_over_k_fails_each_operation_once() -> None:
     failed: list[tuple[str, Path]] = []
     for k in count(1):
         fs = FaultyFileSystem(MemoryFileSystem(), fail_at=k)
@@ -46,7 +46,7 @@ def test_each_operation_fails_once_in_the_loop_over_k() -> None:
     assert len({operation for operation, _ in failed}) == 15
 
 
-def test_an_operation_that_fails_does_nothing() -> None:
+def test_failed_operation_does_nothing() -> None:
     inner = MemoryFileSystem()
     inner.make_directory(DIRECTORY)
     fs = FaultyFileSystem(inner, fail_at=2, error=lambda path: OSError(5, "Input/output error", str(path)))

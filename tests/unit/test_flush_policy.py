@@ -24,7 +24,7 @@ SYNC = replace(ASYNC, flush_disk_type=FlushDiskType.SYNC_FLUSH)
         (replace(SYNC, transient_store_pool_enable=True), True, False, True, False),
     ],
 )
-def test_the_policy_decides_waits_and_wakeups_of_a_put(
+def test_flush_policy_decides_waits_and_wakeups_of_put(
     config: MessageStoreConfig, waits: bool, wakes_waiting: bool, wakes_other: bool, lends: bool
 ) -> None:
     policy = FlushPolicy(config)
@@ -35,7 +35,7 @@ def test_the_policy_decides_waits_and_wakeups_of_a_put(
     assert policy.lends_buffers is lends
 
 
-def test_paces_follow_a_change_of_settings_but_the_kind_of_flush_does_not() -> None:
+def test_flush_intervals_follow_settings_but_flush_type_does_not() -> None:
     policy = FlushPolicy(SYNC)
     assert policy.log_flush == Pace(500, 4, 10_000)
     assert policy.log_commit == Pace(200, 4, 200)

@@ -72,7 +72,7 @@ def names(log: CommitLog, fs: MemoryFileSystem) -> list[int]:
 # In the background
 
 
-def test_four_dirty_pages_are_flushed_and_fewer_wait_for_the_thorough_flush() -> None:
+def test_four_dirty_pages_are_flushed_and_fewer_wait_for_thorough_flush() -> None:
     fs = MemoryFileSystem()
     log, checkpoint = new_log(fs), StoreCheckpoint(fs, PATHS.checkpoint)
     service = FlushRealTimeService(log, checkpoint, POLICY)
@@ -94,7 +94,7 @@ def test_four_dirty_pages_are_flushed_and_fewer_wait_for_the_thorough_flush() ->
     assert log.queue.flushed_where == 4 * PAGE + 1
 
 
-def test_a_full_file_is_flushed_however_few_pages_are_dirty() -> None:
+def test_full_file_is_flushed_however_few_pages_are_dirty() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     service = FlushRealTimeService(log, StoreCheckpoint(fs, PATHS.checkpoint), POLICY)
@@ -170,7 +170,7 @@ def test_single_producer_waits_at_most_one_sync() -> None:
     assert service._wanted == 1
 
 
-def test_without_a_waiting_producer_the_log_is_flushed_once_an_interval() -> None:
+def test_log_without_waiting_producer_is_flushed_once_an_interval() -> None:
     fs = GatedFileSystem()
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
@@ -185,7 +185,7 @@ def test_without_a_waiting_producer_the_log_is_flushed_once_an_interval() -> Non
     assert (fs.log_syncs, log.queue.flushed_where) == (5, log.max_offset)
 
 
-def test_the_store_learns_of_a_failed_sync_before_the_waiting_producers() -> None:
+def test_failed_sync_reaches_store_before_waiting_producers() -> None:
     fs, heard = GatedFileSystem(), []
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint), lambda error: heard.append("the store"))
@@ -202,7 +202,7 @@ def test_the_store_learns_of_a_failed_sync_before_the_waiting_producers() -> Non
     assert heard[3:] == ["a third"]
 
 
-def test_a_request_over_the_end_of_a_file_is_served_in_one_step() -> None:
+def test_flush_request_across_files_is_served_in_one_step() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
@@ -244,7 +244,7 @@ def test_waiting_for_unwritten_bytes_times_out() -> None:
     assert future.result(0) is PutMessageStatus.FLUSH_DISK_TIMEOUT
 
 
-def test_a_request_during_a_sync_does_not_wait_for_the_put_lock_and_shares_the_next_sync() -> None:
+def test_flush_request_during_sync_shares_next_sync_without_put_lock() -> None:
     fs = GatedFileSystem()
     with open_store(fs, config=SYNC) as store, ThreadPoolExecutor(21) as producers:
         with fs.shut():
@@ -259,7 +259,7 @@ def test_a_request_during_a_sync_does_not_wait_for_the_put_lock_and_shares_the_n
         assert fs.log_syncs - before == 2
 
 
-def test_an_acknowledged_put_is_on_the_disk() -> None:
+def test_acknowledged_put_is_on_disk() -> None:
     fs = MemoryFileSystem()
     with open_store(fs, config=SYNC) as store:
         for message in numbered(5):
@@ -282,7 +282,7 @@ def test_slow_sync_returns_flush_disk_timeout_and_stores_message() -> None:
         assert len(bodies(store)) == 3
 
 
-def test_a_put_that_does_not_wait_for_the_flush_returns_at_once() -> None:
+def test_put_without_flush_wait_returns_at_once() -> None:
     fs = GatedFileSystem()
     with open_store(fs, config=SYNC) as store, fs.shut():
         message = Message("orders", b"x", wait_store_msg_ok=False)
@@ -321,7 +321,7 @@ def test_close_after_failed_sync_keeps_abort_file() -> None:
         assert store.put(Message("orders", b"z")).status is PutMessageStatus.PUT_OK
 
 
-def test_a_background_flush_that_fails_ends_puts_too() -> None:
+def test_failed_background_flush_ends_puts() -> None:
     fs = GatedFileSystem()
     clock = ManualClock(NOON_MS)
     config = replace(BARE, flush_interval_commit_log_ms=1, flush_commit_log_thorough_interval_ms=0)
@@ -353,7 +353,7 @@ def test_uncommitted_bytes_are_unreadable_and_commit_wakes_flush() -> None:
         assert held.array.tolist() == [1] * 100
 
 
-def test_four_pages_are_committed_without_waiting_for_the_interval() -> None:
+def test_four_pages_are_committed_without_waiting_for_interval() -> None:
     log = new_log(MemoryFileSystem(), TransientStorePool(1, FILE_SIZE))
     service = CommitRealTimeService(log, POLICY, lambda: None)
     write(log, 4 * PAGE)
@@ -361,7 +361,7 @@ def test_four_pages_are_committed_without_waiting_for_the_interval() -> None:
     assert log.max_offset == 4 * PAGE
 
 
-def test_the_buffer_of_a_full_file_is_given_back() -> None:
+def test_buffer_of_full_file_is_returned() -> None:
     pool = TransientStorePool(1, FILE_SIZE)
     log = new_log(MemoryFileSystem(), pool)
     write(log, FILE_SIZE)
@@ -374,7 +374,7 @@ def test_the_buffer_of_a_full_file_is_given_back() -> None:
     assert pool.available == 0
 
 
-def test_without_a_buffer_a_file_is_written_through_its_mapping_unless_that_is_forbidden() -> None:
+def test_file_without_buffer_is_written_through_mapping_unless_forbidden() -> None:
     fs, pool = MemoryFileSystem(), TransientStorePool(1, FILE_SIZE)
     fs.make_directory(PATHS.commit_log)
     log = CommitLog(fs, PATHS, FILE_SIZE, lambda file: lend_buffer(pool, file, fail_fast=False))
@@ -395,7 +395,7 @@ def test_put_without_buffer_fails_with_fast_fail() -> None:
 
 
 @pytest.mark.parametrize("few", [1, 10], ids=["columns", "one by one"])
-def test_a_batch_without_a_buffer_stores_what_it_has_room_for(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+def test_batch_without_buffer_stores_messages_with_room(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
     fs = GatedFileSystem("write_at")
     with open_store(fs, config=replace(POOLED, fast_fail_if_no_buffer_in_store_pool=True)) as store:
@@ -423,7 +423,7 @@ def queue_flusher(store: MessageStore) -> FlushConsumeQueueService:
     return FlushConsumeQueueService(store._queues, store._log, store._checkpoint, store.flush_policy)
 
 
-def test_the_checkpoint_covers_queues_only_after_a_thorough_flush_of_them_and_of_the_log() -> None:
+def test_checkpoint_covers_queues_only_after_flush_of_queues_and_log() -> None:
     fs, store = memory_store(BARE)
     with store:
         last = [store.put(message) for message in numbered(30)][-1]
@@ -444,7 +444,7 @@ def test_the_checkpoint_covers_queues_only_after_a_thorough_flush_of_them_and_of
     assert decode_entry(units, 29 * UNIT_SIZE).phy_offset == last.phy_offset
 
 
-def test_queues_that_cannot_be_flushed_leave_the_checkpoint_where_it_was() -> None:
+def test_failed_flush_of_queues_leaves_checkpoint_unchanged() -> None:
     fs = GatedFileSystem("sync", "consumequeue")
     with open_store(fs, config=BARE, clock=ManualClock(NOON_MS)) as store:
         for message in numbered(10):
@@ -491,7 +491,7 @@ def test_next_log_file_is_preallocated_and_unused_one_removed(warm: bool) -> Non
     assert names(log, fs) == [0, 1, 2]
 
 
-def test_a_closed_store_leaves_no_file_that_was_made_ahead() -> None:
+def test_close_removes_preallocated_file() -> None:
     fs = MemoryFileSystem()
     with open_store(fs, config=BARE) as store:
         store.put(Message("orders", b"x"))
@@ -502,7 +502,7 @@ def test_a_closed_store_leaves_no_file_that_was_made_ahead() -> None:
 # A full disk
 
 
-def test_a_full_disk_is_an_error_that_changes_nothing_and_ends_when_there_is_room() -> None:
+def test_full_disk_refuses_puts_until_space_is_free() -> None:
     fs = MemoryFileSystem()
     with open_store(fs, config=BARE, clock=ManualClock(NOON_MS)) as store:
         messages = numbered(1_000)

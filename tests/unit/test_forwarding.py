@@ -25,9 +25,9 @@ def test_forwarded_method_is_that_of_each_objects_own_part() -> None:
     assert vars(one)["start"] == one._engine.start  # no further call between them
 
 
-def test_forwarded_method_of_the_class_takes_the_object() -> None:
+def test_forwarded_method_of_class_takes_object() -> None:
     assert Car.start(Car("a"), 2) == "aa"
 
 
-def test_forwarded_method_has_the_docstring_of_the_part() -> None:
+def test_forwarded_method_has_docstring_of_part() -> None:
     assert Car.start.__doc__ == "Start it."

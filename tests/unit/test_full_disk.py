@@ -145,7 +145,7 @@ def test_open_on_full_disk_raises_clear_error(disk: Path) -> None:
     full_disk_line(run("ingest", disk / "store", *settings(LOG), stdin=lines_of(0, 1), codes=(3,))[2])
 
 
-def test_config_and_checkpoint_keep_their_content_on_a_full_disk(disk: Path) -> None:
+def test_config_and_checkpoint_keep_their_content_on_full_disk(disk: Path) -> None:
     fs, paths = RealFileSystem(), StorePaths(disk)
     file, checkpoint = ConfigFile(fs, paths.config / "topics.json"), StoreCheckpoint(fs, paths.checkpoint)
     file.save({"old": 1})

@@ -49,7 +49,7 @@ def pages_in_memory(path: Path, begin: int = 0) -> int:
     return sum(page & 1 for page in held[begin // PAGE :])
 
 
-def test_a_recovery_reads_no_hole(tmp_path: Path) -> None:
+def test_recovery_does_not_read_holes(tmp_path: Path) -> None:
     """Neither of the file that was made ahead of the log, nor behind the units of a queue."""
     store, size = tmp_path / "store", 64 << 20
     with MessageStore.open(store, MessageStoreConfig(mapped_file_size_commit_log=size)) as opened:
@@ -67,7 +67,7 @@ def test_a_recovery_reads_no_hole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("short_of_boundary", [0, 1, 8, 40])
-def test_no_read_of_the_newest_record_makes_the_system_read_a_hole(tmp_path: Path, short_of_boundary: int) -> None:
+def test_read_of_newest_record_does_not_read_holes(tmp_path: Path, short_of_boundary: int) -> None:
     """Kernels look a few bytes beyond a record: without a page there Linux would read megabytes of zeros ahead."""
     log_bytes = 32 << 20
     config = MessageStoreConfig(mapped_file_size_commit_log=log_bytes)

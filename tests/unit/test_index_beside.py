@@ -33,7 +33,7 @@ def beside(dispatcher: Any) -> Any:
     return IndexWorker(dispatcher)
 
 
-def test_index_worker_does_not_block_caller_and_end_waits_for_it() -> None:
+def test_index_worker_runs_beside_caller_until_end() -> None:
     dispatcher = Dispatcher()
     with beside(dispatcher) as index:
         index.dispatch(1)
@@ -61,7 +61,7 @@ def test_worker_error_is_raised_by_next_call_or_end(bad: int) -> None:
     assert handed_over == list(range(1, bad + 1))
 
 
-def test_an_exception_of_the_caller_precedes_that_of_the_worker() -> None:
+def test_exception_of_caller_precedes_that_of_index_worker() -> None:
     dispatcher = Dispatcher(bad=1)
 
     def give_up() -> None:
@@ -90,6 +90,6 @@ def test_failed_sync_of_worker_precedes_exception_of_caller() -> None:
     assert raised.value is failed
 
 
-def test_without_a_dispatcher_nothing_is_indexed() -> None:
+def test_index_worker_without_dispatcher_indexes_nothing() -> None:
     with beside(None) as index:
         index.dispatch(1)

@@ -29,12 +29,12 @@ def test_index_header_has_documented_layout() -> None:
     assert decode_header(raw) == header
 
 
-def test_entry_0_is_never_used_so_a_new_file_counts_1() -> None:
+def test_new_index_file_counts_1_because_entry_0_is_unused() -> None:
     assert encode_header(IndexHeader()) == bytes(39) + b"\x01"
 
 
 @pytest.mark.parametrize("count", ["00000000", "ffffffff", "80000000"])
-def test_a_count_of_0_or_less_is_read_as_1(count: str) -> None:
+def test_index_count_below_1_is_read_as_1(count: str) -> None:
     assert decode_header(bytes(36) + bytes.fromhex(count)).index_count == 1
 
 
@@ -58,7 +58,7 @@ def test_index_entry_round_trips(hashed: int, phy_offset: int, time_diff_s: int,
 
 
 @pytest.mark.parametrize(("slots", "entries", "size"), [(1, 2, 84), (5_000_000, 20_000_000, 420_000_040)])
-def test_a_file_is_its_header_its_slots_and_its_entries(slots: int, entries: int, size: int) -> None:
+def test_index_file_size_is_header_slots_and_entries(slots: int, entries: int, size: int) -> None:
     assert file_size(slots, entries) == size
     assert (HEADER_SIZE, ENTRY_SIZE) == (40, 20)
 
@@ -66,7 +66,7 @@ def test_a_file_is_its_header_its_slots_and_its_entries(slots: int, entries: int
 # Keys
 
 
-def test_the_hash_of_a_key_is_that_of_topic_and_key_without_a_sign() -> None:
+def test_key_hash_is_absolute_hash_of_topic_and_key() -> None:
     # "t#b" = (116 * 31 + 35) * 31 + 98
     assert key_hash("t", "b") == 112_659
     # ("orders#zunqato").hashCode() is Integer.MIN_VALUE, whose absolute value Java does not have.
@@ -74,7 +74,7 @@ def test_the_hash_of_a_key_is_that_of_topic_and_key_without_a_sign() -> None:
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-def test_a_hash_has_31_bits(topic: str, key: str) -> None:
+def test_key_hash_has_31_bits(topic: str, key: str) -> None:
     assert 0 <= key_hash(topic, key) < 1 << 31
 
 
@@ -82,7 +82,7 @@ def test_keys_with_equal_hash_are_not_distinguished() -> None:
     assert key_hash("orders", "AaAa") == key_hash("orders", "BBBB") == key_hash("orders", "AaBB")
 
 
-def test_a_message_is_indexed_under_its_unique_key_then_its_keys_then_its_tag() -> None:
+def test_message_is_indexed_by_unique_key_then_keys_then_tag() -> None:
     properties = {"TAGS": "paid", "KEYS": "a b", "UNIQ_KEY": "U"}
     assert list(index_keys(properties)) == ["U", "a", "b", "T#paid"]
 

@@ -30,12 +30,12 @@ def empty_index_file(root: Path, config: MessageStoreConfig) -> StorePaths:
 
 
 @pytest.mark.parametrize("config", [MessageStoreConfig(), SMALL])
-def test_a_file_that_a_kill_left_empty_has_the_configured_geometry(tmp_path: Path, config: MessageStoreConfig) -> None:
+def test_index_file_left_empty_by_kill_has_configured_geometry(tmp_path: Path, config: MessageStoreConfig) -> None:
     paths = empty_index_file(tmp_path, config)
     assert find_index_geometry(RealFileSystem(), paths, config, ()) == config
 
 
-def test_an_empty_file_of_another_length_is_ambiguous(tmp_path: Path) -> None:
+def test_empty_file_of_another_length_is_ambiguous(tmp_path: Path) -> None:
     paths = empty_index_file(tmp_path, SMALL)
     with pytest.raises(AmbiguousGeometryError, match="--set maxHashSlotNum=… --set maxIndexNum=…"):
         find_index_geometry(RealFileSystem(), paths, MessageStoreConfig(), ())
@@ -49,7 +49,7 @@ def test_index_file_without_whole_header_is_no_evidence(tmp_path: Path, size_byt
 
 
 @pytest.mark.parametrize("lost", ["the newest entry", "every entry", "every slot"])
-def test_a_file_that_a_power_cut_left_without_proof_has_the_configured_geometry(lost: str) -> None:
+def test_index_file_without_proof_after_power_cut_has_configured_geometry(lost: str) -> None:
     """The header came to the disk and other pages did not: recovery makes such a file anew, if only the store opens."""
     fs = MemoryFileSystem()
     with open_store(fs) as store:
@@ -71,7 +71,7 @@ def test_a_file_that_a_power_cut_left_without_proof_has_the_configured_geometry(
 
 # The first key hashes to slot 0, so that entries that were never written look like the end of its chain.
 @pytest.mark.parametrize("keys", [["k9"], ["k9", "a", "b"]])
-def test_one_message_at_offset_0_proves_the_geometry(keys: list[str]) -> None:
+def test_one_message_at_offset_0_proves_geometry(keys: list[str]) -> None:
     fs = MemoryFileSystem()
     with open_store(fs) as store:
         store.put(Message("orders", b"", keys=keys))

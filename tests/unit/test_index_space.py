@@ -59,7 +59,7 @@ def test_index_file_on_nearly_full_disk_allocates_only_used_pages() -> None:
     assert index.files[-1].header.index_count == before + 100
 
 
-def test_a_file_whose_begin_failed_is_not_there_after_a_power_cut() -> None:
+def test_index_file_with_failed_begin_is_absent_after_power_cut() -> None:
     """The checkpoint does not cover the file before it, because its disk had an error."""
     fs, is_broken = MemoryFileSystem(), True
 
@@ -80,7 +80,7 @@ def test_a_file_whose_begin_failed_is_not_there_after_a_power_cut() -> None:
 
 
 @pytest.mark.parametrize("tries_again", [False, True])
-def test_an_old_file_that_could_not_be_written_again_is_not_left_behind(tries_again: bool) -> None:
+def test_old_index_file_with_failed_rewrite_is_removed(tries_again: bool) -> None:
     """A recovery could not vouch for the file before it: the checkpoint's disk was full."""
     fs, is_full = MemoryFileSystem(), False
 
@@ -124,7 +124,7 @@ def test_failed_sync_is_raised_though_new_file_cannot_be_removed() -> None:
         put(index, 5, 1)
 
 
-def test_a_damaged_count_of_slots_does_not_block_a_start() -> None:
+def test_damaged_count_of_slots_does_not_block_start() -> None:
     fs = MemoryFileSystem()
     index = service(fs, 10, 5)
     put(index, 1, 1)

@@ -73,7 +73,7 @@ def test_streamed_index_equals_mapped_index(kind: type[FileSystem], tmp_path: Pa
     assert not threads()
 
 
-def test_entries_put_after_a_flush_use_the_mapping(tmp_path: Path) -> None:
+def test_index_entries_after_flush_are_written_through_mapping(tmp_path: Path) -> None:
     fs = RealFileSystem()
     both = mapped_and_streamed(fs, tmp_path, 300, 900)
     for index in both:
@@ -119,7 +119,7 @@ def test_missing_reserved_space_raises_each_time() -> None:
     assert not threads()
 
 
-def test_a_failed_open_leaves_no_writer_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_open_leaves_no_writer_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is released, and no thread writes the index under the next owner of the lock."""
     disk = MemoryFileSystem()
     with open_store(disk) as store:

@@ -33,16 +33,14 @@ def test_lock_holder_is_found_without_releasing_lock(lock_file: Path) -> None:
         assert lock_holder(lock_file) == os.getpid()
 
 
-def test_without_a_lock_or_a_file_there_is_no_holder(tmp_path: Path) -> None:
+def test_file_missing_or_unlocked_has_no_lock_holder(tmp_path: Path) -> None:
     assert lock_holder(tmp_path / "lock") is None
     (tmp_path / "lock").touch()
     assert lock_holder(tmp_path / "lock") is None
     assert lock_holder(tmp_path / "nowhere" / "lock") is None
 
 
-def test_a_lock_on_another_disk_is_another_lock(
-    lock_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_on_other_disk_has_other_holder(lock_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores that were made alike on two fresh disks have lock files of one inode."""
     inode = lock_file.stat().st_ino
     listed(tmp_path, monkeypatch, "_LOCKS", f"1: POSIX  ADVISORY  WRITE 4711 fff:ff:{inode} 0 0\n")

@@ -13,7 +13,7 @@ from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.logs import get_logger
 
 
-def test_lines_go_to_logging_with_the_name_of_their_logger(
+def test_log_lines_reach_logging_under_logger_name(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     log = get_logger()
@@ -37,7 +37,7 @@ def test_lines_go_to_logging_with_the_name_of_their_logger(
     assert capsys.readouterr().out == ""
 
 
-def test_each_area_has_a_logger_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_area_has_logger_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     """A program hears of consumers and silences the rest."""
     areas = ["broker", "client", "client.consumer", "client.producer", "namesrv", "remoting"]
     for area in areas:
@@ -46,9 +46,7 @@ def test_each_area_has_a_logger_of_its_own(caplog: pytest.LogCaptureFixture) -> 
 
 
 @pytest.mark.parametrize("way", ["listen", "listen_orderly"])
-def test_a_listener_that_raises_is_an_error_with_its_traceback_and_names_the_message(
-    caplog: pytest.LogCaptureFixture, way: str
-) -> None:
+def test_raising_listener_is_logged_with_traceback_and_message(caplog: pytest.LogCaptureFixture, way: str) -> None:
     failed = threading.Event()
 
     def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
@@ -74,7 +72,7 @@ def test_a_listener_that_raises_is_an_error_with_its_traceback_and_names_the_mes
     assert f"topic='Raises' broker='broker-a' queue_id=0 queue_offset=0 msg_id='{sent.msg_id}'" in raised.getMessage()
 
 
-def test_a_program_s_own_structlog_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_structlog_configuration_of_program_is_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     ours = structlog.get_logger("a program")
     with Producer("127.0.0.1:1"):
         ours.info("still printed")
@@ -82,7 +80,7 @@ def test_a_program_s_own_structlog_stays_as_it_is(capsys: pytest.CaptureFixture[
     assert not structlog.is_configured()
 
 
-def test_a_program_that_configures_structlog_gets_our_lines_too() -> None:
+def test_program_configuring_structlog_gets_our_lines() -> None:
     log, lines = get_logger(), list[tuple[str, object]]()
 
     def keep(logger: object, method: str, event: structlog.typing.EventDict) -> str:

@@ -134,9 +134,7 @@ def fail_half_way(file: MappedFile, monkeypatch: pytest.MonkeyPatch, error: type
     assert file.wrote_position == 0
 
 
-def test_a_write_that_fails_half_way_leaves_zeros(
-    make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_failing_halfway_leaves_zeros(make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch) -> None:
     """The next to look for the end of the log would find records that were refused."""
     file = make()
     file.prefault(1)
@@ -165,7 +163,7 @@ def test_failed_zeroing_marks_content_as_unknown(
     file.close()
 
 
-def test_a_write_buffer_prefaults_no_page_of_the_file(make: Callable[[], MappedFile]) -> None:
+def test_write_buffer_prefaults_no_page_of_file(make: Callable[[], MappedFile]) -> None:
     file = make()
     file.write_into(np.zeros(SIZE, np.uint8), lambda buffer: None)
     file.prefault(1000)
@@ -210,7 +208,7 @@ def test_batch_append_uses_at_most_its_computed_bytes(tmp_path: Path, rng: rando
         assert bodies(store, "orders", 0) == [m.body for m in messages if (m.topic, m.queue_id) == ("orders", 0)]
 
 
-def test_file_that_cannot_be_mapped_is_closed() -> None:
+def test_file_with_failed_mapping_is_closed() -> None:
     def fails() -> File:
         raise OSError(24, "Too many open files")
 

@@ -125,7 +125,7 @@ def add_file(fs: MemoryFileSystem, name: str, size: int) -> Path:
         (offset_name(2 * SIZE + 1), SIZE),
     ],
 )
-def test_a_file_that_does_not_fit_is_named_and_nothing_is_changed(name: str, size: int) -> None:
+def test_log_file_of_wrong_size_is_named_and_nothing_is_changed(name: str, size: int) -> None:
     fs = MemoryFileSystem()
     filled(fs, 2 * SIZE)
     odd = add_file(fs, name, size)
@@ -138,7 +138,7 @@ def test_a_file_that_does_not_fit_is_named_and_nothing_is_changed(name: str, siz
 
 @pytest.mark.parametrize("name", [offset_name(2 * SIZE)[1:], "copy", f"{offset_name(0)}.bak", ".nfs0001", "٠" * 20])
 @pytest.mark.parametrize("size", [0, 1, SIZE])
-def test_a_foreign_file_is_left_alone(name: str, size: int) -> None:
+def test_foreign_file_is_left_alone(name: str, size: int) -> None:
     fs = MemoryFileSystem()
     filled(fs, 2 * SIZE)
     add_file(fs, name, size)
@@ -148,7 +148,7 @@ def test_a_foreign_file_is_left_alone(name: str, size: int) -> None:
     assert (len(queue.files), names(fs)) == (2, before)
 
 
-def test_a_missing_file_in_the_middle_is_named() -> None:
+def test_missing_file_in_middle_is_named() -> None:
     fs = MemoryFileSystem()
     filled(fs, SIZE)
     add_file(fs, offset_name(3 * SIZE), SIZE)
@@ -157,7 +157,7 @@ def test_a_missing_file_in_the_middle_is_named() -> None:
     assert (refused.value.path, refused.value.end) == (DIRECTORY / offset_name(SIZE), 3 * SIZE)
 
 
-def test_a_load_that_is_refused_removes_no_empty_file() -> None:
+def test_refused_load_removes_no_empty_file() -> None:
     fs = MemoryFileSystem()
     filled(fs, SIZE)
     add_file(fs, offset_name(SIZE), 1)
@@ -168,7 +168,7 @@ def test_a_load_that_is_refused_removes_no_empty_file() -> None:
     assert names(fs) == before
 
 
-def test_empty_files_at_the_end_are_removed() -> None:
+def test_empty_files_at_end_are_removed() -> None:
     fs = MemoryFileSystem()
     filled(fs, SIZE)
     add_file(fs, offset_name(SIZE), 0)
@@ -181,7 +181,7 @@ def test_empty_files_at_the_end_are_removed() -> None:
     assert names(fs) == [offset_name(0)]
 
 
-def test_a_directory_among_the_files_is_passed_over() -> None:
+def test_directory_among_files_is_passed_over() -> None:
     fs = MemoryFileSystem()
     filled(fs, SIZE)
     fs.make_directory(DIRECTORY / "lost+found")
@@ -219,7 +219,7 @@ def test_truncation_survives_power_cut(seed: int) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, SIZE, SIZE + 1, 2 * SIZE + 100])
-def test_a_flush_after_a_cut_covers_bytes_from_before_it(keep: int, seed: int) -> None:
+def test_flush_after_truncation_covers_earlier_bytes(keep: int, seed: int) -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 2 * SIZE + 100)
     whole = contents(queue)
@@ -244,7 +244,7 @@ def test_loaded_bytes_count_as_flushed() -> None:
     assert queue.flushed_where == queue.committed_where == SIZE + 7
 
 
-def test_a_wiped_and_removed_file_needs_no_sync() -> None:
+def test_wiped_and_removed_file_needs_no_sync() -> None:
     queue = filled(MemoryFileSystem(), SIZE)
     queue.truncate_dirty(100, wipe=True)
     queue.clear()
@@ -351,7 +351,7 @@ def test_flush_with_minimum_pages_waits_for_them() -> None:
 # Space
 
 
-def test_a_full_disk_leaves_no_half_made_file() -> None:
+def test_full_disk_leaves_no_half_made_file() -> None:
     fs = MemoryFileSystem(capacity_bytes=SIZE + 4096)
     queue = filled(fs, SIZE)
     with pytest.raises(DiskFullError):
@@ -362,7 +362,7 @@ def test_a_full_disk_leaves_no_half_made_file() -> None:
     assert queue.last_for_append().file_from_offset == SIZE
 
 
-def test_without_reserved_space_a_file_costs_nothing_yet() -> None:
+def test_file_without_reserved_space_allocates_nothing() -> None:
     fs = MemoryFileSystem(capacity_bytes=4096)
     queue = new_queue(fs, reserve_space=False)
     queue.last_for_append().append(bytes(100))
@@ -386,7 +386,7 @@ def test_next_file_is_prepared_once_and_used() -> None:
     assert names(fs) == [offset_name(0), offset_name(SIZE)]
 
 
-def test_an_unused_prepared_file_is_removed() -> None:
+def test_unused_prepared_file_is_removed() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 10)
     queue.prepare_next(warm=True)
@@ -419,7 +419,7 @@ def test_file_in_use_is_not_mistaken_for_prepared_one() -> None:
     assert contents(left) == b"".join(bytes([number + 1]) * SIZE for number in range(4))
 
 
-def test_the_end_of_the_data_of_a_file_is_behind_its_last_byte_that_is_not_zero() -> None:
+def test_data_end_of_file_is_after_last_nonzero_byte() -> None:
     fs = MemoryFileSystem()
     filled(fs, SIZE)
     queue = new_queue(fs)
@@ -467,7 +467,7 @@ def test_failed_removal_keeps_all_later_files(way: str) -> None:
 # Files that are set aside
 
 
-def test_set_aside_files_are_overwritten_and_the_others_removed() -> None:
+def test_set_aside_files_are_overwritten_and_others_removed() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 4 * SIZE - 10)
     queue.truncate_dirty(10, wipe=False, sets_aside=True)
@@ -483,7 +483,7 @@ def test_set_aside_files_are_overwritten_and_the_others_removed() -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
-def test_a_removal_of_files_set_aside_that_fails_leaves_no_gap(failing: int) -> None:
+def test_failed_removal_of_files_set_aside_leaves_no_gap(failing: int) -> None:
     disk = MemoryFileSystem()
     filled(disk, 4 * SIZE)
     faulty = FaultyFileSystem(disk, error=broken_disk)

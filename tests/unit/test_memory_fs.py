@@ -25,7 +25,7 @@ def after(fs: MemoryFileSystem, unsynced_fraction: float = 0.0, seed: int = 0, *
     return clone.open(PATH).read_at(0, 1 << 30) if clone.exists(PATH) else b"no file"
 
 
-def test_a_read_returns_the_written_bytes() -> None:
+def test_read_returns_written_bytes() -> None:
     file = new_file(MemoryFileSystem())
     file.write_at(10, b"hello")
     assert file.read_at(8, 9) == b"\0\0hello\0\0"
@@ -66,7 +66,7 @@ def test_kill_keeps_unsynced_bytes() -> None:
     assert after(fs, 1.0) == bytes([7]) * 8 * PAGE_SIZE
 
 
-def test_after_a_kill_nothing_is_lost_and_nothing_more_is_durable() -> None:
+def test_kill_loses_nothing_and_makes_nothing_durable() -> None:
     fs = MemoryFileSystem()
     file = new_file(fs)
     file.sync()
@@ -83,7 +83,7 @@ def test_after_a_kill_nothing_is_lost_and_nothing_more_is_durable() -> None:
     assert after(fs, 0.0) == bytes(8 * PAGE_SIZE)
 
 
-def test_a_power_cut_tears_between_units(seed: int) -> None:
+def test_power_cut_tears_between_units(seed: int) -> None:
     fs = MemoryFileSystem()
     file = new_file(fs, pages=64)  # with 8 all units of a seed in a hundred had one value
     fs.sync_directory(DIRECTORY)
@@ -108,7 +108,7 @@ def test_power_cut_drops_suffix_of_name_changes(seed: int) -> None:
     assert len(counts) > 2
 
 
-def test_files_of_a_lost_directory_are_lost() -> None:
+def test_files_of_lost_directory_are_lost() -> None:
     fs = MemoryFileSystem()
     for name in ("kept", "lost"):
         fs.make_directory(DIRECTORY / name, synced=name == "kept")
@@ -121,7 +121,7 @@ def test_files_of_a_lost_directory_are_lost() -> None:
     assert left.exists(DIRECTORY / "kept" / "file")
 
 
-def test_a_rename_is_one_step(seed: int) -> None:
+def test_rename_is_atomic(seed: int) -> None:
     fs = MemoryFileSystem()
     fs.make_directory(DIRECTORY)
     for name, text in (("file", b"old"), ("new", b"new")):
@@ -167,7 +167,7 @@ def test_full_disk_raises_and_changes_nothing() -> None:
     assert fs.used_ratio(PATH) == 0.95
 
 
-def test_a_mapped_write_without_space_is_found() -> None:
+def test_mapped_write_without_space_is_found() -> None:
     fs = MemoryFileSystem()
     fs.make_directory(DIRECTORY)
     file = fs.open(PATH, writable=True, create=True)
@@ -214,7 +214,7 @@ def test_lock_has_one_holder() -> None:
     assert fs.open(PATH).read_at(0, 9) == b"lock"
 
 
-def test_a_later_sync_does_not_save_pages_that_a_failed_sync_dropped() -> None:
+def test_later_sync_does_not_save_pages_that_failed_sync_dropped() -> None:
     fs = MemoryFileSystem()
     file = new_file(fs)
     file.sync()
@@ -243,7 +243,7 @@ def test_kill_after_removal_keeps_file_removed() -> None:
     assert not fs.kill_clone().exists(DIRECTORY / "gone")
 
 
-def test_a_directory_that_was_removed_and_made_again_is_there_after_a_power_cut() -> None:
+def test_recreated_directory_survives_power_cut() -> None:
     fs = MemoryFileSystem()
     fs.make_directory(DIRECTORY / "a")
     fs.remove_directory(DIRECTORY / "a")

@@ -25,23 +25,23 @@ HOSTS = st.builds(
         ((1 << 63) - (1 << 31), "09223372034707292160"),
     ],
 )
-def test_a_file_is_named_after_its_first_offset_in_20_digits(offset: int, name: str) -> None:
+def test_file_is_named_after_its_first_offset_in_20_digits(offset: int, name: str) -> None:
     assert offset_name(offset) == name
     assert parse_offset_name(name) == offset
 
 
 @pytest.mark.parametrize("name", ["", "0", "0" * 19, "0" * 21, "0" * 19 + "x", "-" + "0" * 19, "²" * 20, "٣" * 20])
-def test_other_file_name_is_not_an_offset(name: str) -> None:
+def test_other_file_name_is_not_offset(name: str) -> None:
     assert parse_offset_name(name) is None
 
 
 @pytest.mark.parametrize("name", ["09223372034707292161", "09223372036854775807", "9" * 20])
-def test_a_number_that_leaves_no_room_for_a_file_is_no_offset(name: str) -> None:
+def test_file_name_above_max_offset_is_not_an_offset(name: str) -> None:
     assert parse_offset_name(name) is None
 
 
 @pytest.mark.usefixtures("shanghai")
-def test_an_index_file_is_named_after_the_local_time_with_milliseconds() -> None:
+def test_index_file_is_named_after_local_time_with_milliseconds() -> None:
     assert index_name(1_700_000_000_007) == "20231115061320007"
     assert index_name(999) == "19700101080000999"
 
@@ -49,7 +49,7 @@ def test_an_index_file_is_named_after_the_local_time_with_milliseconds() -> None
 @pytest.mark.parametrize(
     ("name", "is_one"), [("20231115061320007", True), ("2023111506132000", False), ("2023111506132000x", False)]
 )
-def test_the_name_of_an_index_file_has_17_digits(name: str, is_one: bool) -> None:
+def test_name_of_index_file_has_17_digits(name: str, is_one: bool) -> None:
     assert is_index_name(name) is is_one
 
 
@@ -64,7 +64,7 @@ def test_the_name_of_an_index_file_has_17_digits(name: str, is_one: bool) -> Non
         (Host(b"\xff\xff\xff\xff", 0), "ffffffff 00000000", "255.255.255.255:0"),
     ],
 )
-def test_a_host_has_the_bytes_of_a_record_and_the_text_of_java(host: Host, raw: str, text: str) -> None:
+def test_host_has_bytes_of_record_and_text_of_java(host: Host, raw: str, text: str) -> None:
     assert host.to_bytes() == bytes.fromhex(raw)
     assert Host.from_bytes(bytes.fromhex(raw)) == host
     assert str(host) == text
@@ -78,7 +78,7 @@ def test_a_host_has_the_bytes_of_a_record_and_the_text_of_java(host: Host, raw: 
         ("2001:db8:0:0:0:0:0:1:65535", HOST_V6),
     ],
 )
-def test_a_host_is_read_from_its_text(text: str, host: Host) -> None:
+def test_host_is_read_from_its_text(text: str, host: Host) -> None:
     assert Host.parse(text) == host
 
 
@@ -86,7 +86,7 @@ def test_a_host_is_read_from_its_text(text: str, host: Host) -> None:
     "text",
     ["", "10.1.2.3", ":10911", "10.1.2.3:", "10.1.2.3:x", "my.host:80", "10.1.2.256:1", "1.2.3.4:²", "1.2.3.4:-1"],
 )
-def test_an_invalid_address_raises_value_error(text: str) -> None:
+def test_invalid_address_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         Host.parse(text)
 
@@ -105,7 +105,7 @@ def test_every_host_is_read_back_from_its_bytes(host: Host) -> None:
 # Message ids
 
 
-def test_a_message_id_is_the_store_host_and_the_offset_in_capital_hexadecimal() -> None:
+def test_message_id_is_store_host_and_offset_in_capital_hexadecimal() -> None:
     assert message_id(Host(bytes([127, 0, 0, 1]), 10911), 0xAB) == "7F00000100002A9F00000000000000AB"
     assert message_id(HOST_V6, 1) == "20010DB80000000000000000000000010000FFFF0000000000000001"
 
@@ -117,12 +117,12 @@ def test_every_message_id_is_read_back_in_either_case(host: Host, phy_offset: in
 
 
 @pytest.mark.parametrize("msg_id", ["", "7F", "0" * 31, "0" * 33, "0" * 40, "0" * 57, "x" * 32, " " * 32, "0 " * 16])
-def test_an_invalid_message_id_raises_value_error(msg_id: str) -> None:
+def test_invalid_message_id_raises_value_error(msg_id: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         parse_message_id(msg_id)
 
 
-def test_a_stored_message_knows_its_id_its_tag_and_its_keys() -> None:
+def test_stored_message_has_id_tag_and_keys() -> None:
     message = StoredMessage(
         "orders", 0, 0, 0xAB, 91, 0, 0, 0, HOST_V4, 0, HOST_V4, 0, 0, 0, b"", {"TAGS": "paid", "KEYS": "a  b"}
     )

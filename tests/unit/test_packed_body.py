@@ -47,7 +47,7 @@ def test_missing_compression_type_means_zlib() -> None:
 
 
 @KINDS
-def test_a_body_over_the_limit_cannot_be_decompressed(kind: int) -> None:
+def test_body_over_limit_cannot_be_decompressed(kind: int) -> None:
     packed = PACK[kind](bytes(100_001))
     with pytest.raises(ValueError, match=r"cannot be decompressed: it has more than 100000 bytes .maxDecompressedBody"):
         decompress(packed, kind, 100_000)
@@ -55,7 +55,7 @@ def test_a_body_over_the_limit_cannot_be_decompressed(kind: int) -> None:
 
 @KINDS
 @pytest.mark.parametrize("cut", [1, 5])
-def test_a_body_that_is_cut_short_cannot_be_decompressed(kind: int, cut: int) -> None:
+def test_truncated_body_cannot_be_decompressed(kind: int, cut: int) -> None:
     packed = PACK[kind](b"abc" * 10_000)
     with pytest.raises(ValueError, match="cannot be decompressed"):
         decompress(packed[:-cut], kind)
@@ -64,13 +64,13 @@ def test_a_body_that_is_cut_short_cannot_be_decompressed(kind: int, cut: int) ->
 
 
 @FRAMES
-def test_frames_that_follow_each_other_are_one_body(kind: int) -> None:
+def test_consecutive_frames_are_one_body(kind: int) -> None:
     assert decompress(PACK[kind](b"one") + PACK[kind](b"two"), kind) == b"onetwo"
     with pytest.raises(ValueError, match="cannot be decompressed"):
         decompress(PACK[kind](b"one") + b"junk", kind)
 
 
-def test_bytes_after_a_zlib_stream_are_ignored() -> None:
+def test_bytes_after_zlib_stream_are_ignored() -> None:
     assert decompress(zlib.compress(b"one") + zlib.compress(b"two"), ZLIB) == b"one"
 
 
@@ -114,7 +114,7 @@ def test_decompression_bomb_stops_at_limit(name: str) -> None:
         tracemalloc.stop()
 
 
-def test_a_message_loses_the_flag_with_the_compression() -> None:
+def test_decompressed_message_has_no_compression_flag() -> None:
     host = Host("127.0.0.1", 1)
     body, sys_flag = zlib.compress(b"body"), flags.COMPRESSED | 4
     packed = StoredMessage("t", 0, 0, 0, 100, 0, sys_flag, 0, host, 0, host, 0, 0, 0, body, {})

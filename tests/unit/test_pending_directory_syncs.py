@@ -31,7 +31,7 @@ def owing(fs: FaultyFileSystem) -> PendingDirectorySyncs:
     return names
 
 
-def test_names_are_durable_from_the_root_on_and_once() -> None:
+def test_directory_names_are_synced_once_from_root_on() -> None:
     fs = FaultyFileSystem(MemoryFileSystem())
     names = owing(fs)
     names.flush()
@@ -60,7 +60,7 @@ def test_name_added_during_flush_stays_pending() -> None:
     assert synced(fs)[len(SYNCED) :] == [*SYNCED[:3], QUEUES[0]]
 
 
-def test_a_second_flush_waits_for_the_first() -> None:
+def test_second_flush_waits_for_first() -> None:
     fs = GatedFileSystem("sync_directory", "consumequeue")
     names = PendingDirectorySyncs(fs, ROOT)
     names.add(QUEUES[0])
@@ -74,7 +74,7 @@ def test_a_second_flush_waits_for_the_first() -> None:
 
 
 @pytest.mark.parametrize("was_killed", [False, True])
-def test_the_checkpoint_covers_a_new_queue_only_when_its_names_are_durable(was_killed: bool) -> None:
+def test_checkpoint_covers_new_queue_only_when_its_names_are_durable(was_killed: bool) -> None:
     disk, vouched = MemoryFileSystem(), 0
 
     def look(number: int) -> None:

@@ -58,7 +58,7 @@ def test_broker_and_commands_work(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, ""), (arguments, done.stdout)
 
 
-def test_a_lock_that_is_held_refuses_a_second_writer(tmp_path: Path) -> None:
+def test_held_lock_refuses_second_writer(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, MessageStoreConfig(mapped_file_size_commit_log=1 << 20)):
         done = run(COMMANDS, tmp_path, "store", "recover", str(tmp_path))
     assert done.returncode == 3

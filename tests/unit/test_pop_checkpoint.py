@@ -59,7 +59,7 @@ def test_batch_acknowledgement_of_rocketmq_is_read() -> None:
     assert decode_pop_record("bAck", body) == PopAck(KEY._replace(topic="T"), (7, 12), is_batch=True)
 
 
-def test_an_acknowledgement_with_long_names() -> None:
+def test_acknowledgement_with_long_names_is_decoded() -> None:
     names = {"ackOffset": 8, "startOffset": 7, "consumerGroup": "group", "topic": "Tö", "queueId": 2}
     body = json.dumps({**names, "popTime": 1764111111111, "brokerName": "broker-a"}).encode()
     assert decode_pop_record("ack", body) == PopAck(KEY, (8,))
@@ -80,7 +80,7 @@ def test_record_with_other_tag_is_ignored(tag: str) -> None:
 
 
 @pytest.mark.parametrize("tag", ["ck", "ack", "bAck"])
-def test_a_record_without_topic_or_group_is_refused(tag: str) -> None:
+def test_record_without_topic_or_group_is_refused(tag: str) -> None:
     for body in (b'{"t":"T"}', b'{"c":"g"}', b'{"t":"","c":"g"}', b'{"t":null,"c":"g"}'):
         with pytest.raises(ValueError, match="no topic or no group"):
             decode_pop_record(tag, body)

@@ -40,7 +40,7 @@ def test_puts_of_one_loop_turn_share_one_sync() -> None:
         assert bodies(store) == [message.body for message in numbered(20)]
 
 
-def test_the_event_loop_runs_while_the_disk_is_busy_and_no_put_is_acknowledged_early() -> None:
+def test_busy_disk_does_not_block_event_loop_or_acknowledge_early() -> None:
     fs = GatedFileSystem()
 
     async def put_during_a_sync() -> None:
@@ -75,7 +75,7 @@ def test_slow_sync_returns_flush_disk_timeout_and_stores_message() -> None:
         assert len(bodies(store)) == 3
 
 
-def test_a_failed_sync_fails_every_waiting_put() -> None:
+def test_failed_sync_fails_every_waiting_put() -> None:
     fs = GatedFileSystem()
 
     async def put_two() -> list[object]:
@@ -91,7 +91,7 @@ def test_a_failed_sync_fails_every_waiting_put() -> None:
         assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
 
 
-def test_a_cancelled_put_leaves_the_others_their_acknowledgement() -> None:
+def test_cancelled_put_leaves_others_their_acknowledgement() -> None:
     fs = GatedFileSystem()
 
     async def give_up() -> None:
@@ -109,7 +109,7 @@ def test_a_cancelled_put_leaves_the_others_their_acknowledgement() -> None:
         assert len(bodies(store)) == 3, "a message that is in the log stays there"
 
 
-def test_an_event_loop_that_ends_before_the_sync_affects_no_other_put() -> None:
+def test_event_loop_ending_before_sync_affects_no_other_put() -> None:
     fs = GatedFileSystem()
 
     async def leave() -> None:
@@ -149,7 +149,7 @@ def test_refused_put_does_not_wait() -> None:
         asyncio.run(store.put_async(Message("orders", b"x")))
 
 
-def test_a_close_before_the_end_of_the_turn_acknowledges_the_waiting_puts() -> None:
+def test_close_before_end_of_turn_acknowledges_waiting_puts() -> None:
     async def put_and_close() -> PutMessageStatus:
         task = asyncio.create_task(store.put_async(Message("orders", b"x")))
         await asyncio.sleep(0)  # appended, and its event loop has not asked for the disk yet

@@ -126,7 +126,7 @@ ILLEGAL = [
 
 @pytest.mark.parametrize("illegal", ILLEGAL)
 @pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
-def test_a_message_too_large_for_a_field_is_refused_alone(
+def test_message_too_large_for_field_is_refused_alone(
     monkeypatch: pytest.MonkeyPatch, illegal: Message, few: int
 ) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
@@ -155,7 +155,9 @@ BODIES = [
 
 @pytest.mark.parametrize(("body", "is_taken"), BODIES)
 @pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
-def test_a_body_is_a_buffer_of_bytes(monkeypatch: pytest.MonkeyPatch, body: Any, is_taken: bool, few: int) -> None:
+def test_body_of_any_buffer_type_is_stored(
+    monkeypatch: pytest.MonkeyPatch, body: Any, is_taken: bool, few: int
+) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
     with open_store(MemoryFileSystem(), config=CONFIG) as store:
         assert store.put(Message("orders", body)).is_stored is is_taken
@@ -180,7 +182,7 @@ NO_MESSAGES = [
 
 @pytest.mark.parametrize("odd", NO_MESSAGES)
 @pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
-def test_an_object_that_is_not_a_message_is_refused_alone(monkeypatch: pytest.MonkeyPatch, odd: Any, few: int) -> None:
+def test_non_message_object_is_refused_alone(monkeypatch: pytest.MonkeyPatch, odd: Any, few: int) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
     with open_store(MemoryFileSystem(), config=CONFIG) as store:
         result = store.put_batch([Message("orders", b"a"), odd, Message("orders", b"b")])
@@ -204,7 +206,7 @@ def test_a_row_without_topic_or_body_is_refused_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("delay_level", [0, 1], ids=["columns", "one by one"])
-def test_a_null_among_keys_is_none_and_a_null_property_is_empty(delay_level: int) -> None:
+def test_null_key_is_omitted_and_null_property_is_empty(delay_level: int) -> None:
     columns = {
         "topic": ["orders"] * 2,
         "body": [b"x"] * 2,
@@ -230,7 +232,7 @@ SURROGATES = [
 
 
 @pytest.mark.parametrize("message", SURROGATES)
-def test_text_that_is_no_utf_8_becomes_what_it_does_in_a_single_put(
+def test_text_outside_utf_8_is_stored_as_by_single_put(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: Message
 ) -> None:
     """Java makes a ? of half a surrogate pair."""
@@ -245,7 +247,7 @@ BYTES_TYPES = [pa.large_binary(), pa.binary_view(), pa.binary(3), pa.dictionary(
 
 
 @pytest.mark.parametrize("kind", [*TEXT_TYPES, *BYTES_TYPES], ids=str)
-def test_texts_and_bytes_may_have_any_type_that_arrow_has_for_them(tmp_path: Path, kind: pa.DataType) -> None:
+def test_columns_accept_any_arrow_type_of_text_and_bytes(tmp_path: Path, kind: pa.DataType) -> None:
     text = pa.array(["abc", "dé", "abc"])
     data = pa.array([b"\xff\x00\xfe", b"\x80ab", b"abc"])
     of_kind = (
@@ -269,14 +271,16 @@ def test_null_in_dictionary_column_reads_as_null() -> None:
         assert result.rejected == {1: PutMessageStatus.MESSAGE_ILLEGAL}
 
 
-def test_a_dictionary_that_has_a_topic_twice_gives_no_queue_offset_twice() -> None:
+def test_dictionary_with_duplicate_topic_assigns_each_queue_offset_once() -> None:
     topics = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 1]), pa.array(["orders", "orders"]))
     with open_store(MemoryFileSystem(), config=CONFIG) as store:
         result = store.put_batch(pa.table({"topic": topics, "body": [b"x"] * 4}))
         assert result.queue_offsets.tolist() == [0, 1, 2, 3]
 
 
-def test_the_crc_property_is_the_stores_to_make_in_columns_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_crc_property_is_replaced_in_columns_as_in_single_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", 0)
     messages = [Message("orders", b"x", properties={"a": "1", PROPERTY_CRC32: "7"}), Message("orders", b"y")]
     expected = stored(tmp_path / "single", CONFIG, one_by_one(messages))

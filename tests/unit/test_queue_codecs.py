@@ -35,7 +35,7 @@ def test_unit_has_documented_layout() -> None:
     assert decode_entry(b"\xff" * 3 + raw, 3) == QueueEntry(0x1000, 112, -1)
 
 
-def test_the_unit_before_a_queue_begins_has_the_greatest_size() -> None:
+def test_filler_unit_has_max_size() -> None:
     assert encode_entry(PRE_BLANK) == bytes.fromhex("0000000000000000 7fffffff 0000000000000000")
 
 
@@ -57,14 +57,14 @@ def test_unit_round_trips(phy_offset: int, size: int, code: int) -> None:
         (QueueEntry(112, -1, 0), False),
     ],
 )
-def test_a_unit_is_written_when_it_has_a_place_and_a_size(entry: QueueEntry, valid: bool) -> None:
+def test_unit_with_phy_offset_and_size_is_written(entry: QueueEntry, valid: bool) -> None:
     assert entry.is_valid is valid
 
 
 # The tags code
 
 
-def test_the_tags_code_is_javas_hash_of_the_tag_and_0_without_one() -> None:
+def test_tags_code_is_java_hash_of_tag_or_0() -> None:
     assert tags_code("orders", {"TAGS": "hello"}, NOON_MS, LEVELS_MS) == 99162322
     assert tags_code("orders", {"TAGS": "polygenelubricants"}, NOON_MS, LEVELS_MS) == -(1 << 31)
     assert tags_code("orders", {}, NOON_MS, LEVELS_MS) == 0
@@ -73,23 +73,23 @@ def test_the_tags_code_is_javas_hash_of_the_tag_and_0_without_one() -> None:
 @pytest.mark.parametrize(
     ("level", "delay_ms"), [("1", 1_000), ("5", 60_000), ("+5", 60_000), ("18", 7_200_000), ("19", 7_200_000)]
 )
-def test_in_the_delay_topic_the_tags_code_is_the_deliver_time(level: str, delay_ms: int) -> None:
+def test_tags_code_in_delay_topic_is_deliver_time(level: str, delay_ms: int) -> None:
     properties = {"DELAY": level, "TAGS": "hello"}
     assert tags_code(SCHEDULE_TOPIC, properties, NOON_MS, LEVELS_MS) == NOON_MS + delay_ms
     assert tags_code("orders", properties, NOON_MS, LEVELS_MS) == 99162322
 
 
 @pytest.mark.parametrize("level", ["", "0", "-1", "+", "+0", "++5", "+-5", "5+", "x", "1.5", "²", "٣"])
-def test_an_invalid_delay_level_leaves_the_hash_of_the_tag(level: str) -> None:
+def test_invalid_delay_level_leaves_hash_of_tag(level: str) -> None:
     assert tags_code(SCHEDULE_TOPIC, {"DELAY": level, "TAGS": "hello"}, NOON_MS, LEVELS_MS) == 99162322
 
 
-def test_a_level_where_none_is_configured_is_one_second() -> None:
+def test_delay_level_without_configured_levels_is_one_second() -> None:
     assert tags_code(SCHEDULE_TOPIC, {"DELAY": "3"}, NOON_MS, ()) == NOON_MS + 1_000
 
 
 @pytest.mark.parametrize(("levels_ms", "delay_ms"), [(LEVELS_MS, 7_200_000), ((), 1_000)])
-def test_a_level_may_have_any_number_of_digits(levels_ms: tuple[int, ...], delay_ms: int) -> None:
+def test_delay_level_of_any_digits_is_read(levels_ms: tuple[int, ...], delay_ms: int) -> None:
     """As in the kernel; Python reads no number of more than 4300 of them."""
     for level in ("1" * 5000, "0" * 5000 + "99", "1" + "0" * 5000):
         assert tags_code(SCHEDULE_TOPIC, {"DELAY": level}, NOON_MS, levels_ms) == NOON_MS + delay_ms
@@ -113,7 +113,7 @@ def test_every_extended_unit_is_read_back(code: int, store_time_ms: int, bit_map
     assert decode_unit(encode_unit(unit)) == unit
 
 
-def test_the_longest_extended_unit_is_read_back() -> None:
+def test_longest_extended_unit_is_read_back() -> None:
     unit = QueueExtUnit(1, NOON_MS, b"\xff" * (MAX_UNIT_SIZE - MIN_UNIT_SIZE))
     assert decode_unit(encode_unit(unit)) == unit
 
@@ -131,7 +131,7 @@ def test_the_longest_extended_unit_is_read_back() -> None:
         "7fff" + "00" * 18,
     ],
 )
-def test_an_invalid_extended_unit_decodes_to_none(raw: str) -> None:
+def test_invalid_extended_unit_decodes_to_none(raw: str) -> None:
     assert decode_unit(bytes.fromhex(raw)) is None
 
 
@@ -142,13 +142,13 @@ def test_damaged_extended_units_are_none_or_no_longer_than_their_bytes(raw: byte
 
 
 @pytest.mark.parametrize(("offset", "address"), [(0, -(1 << 63)), (22, -(1 << 63) + 22)])
-def test_an_address_is_an_offset_above_the_least_long(offset: int, address: int) -> None:
+def test_ext_address_is_offset_above_min_long(offset: int, address: int) -> None:
     assert to_address(offset) == address
     assert to_offset(address) == offset
     assert is_address(address)
 
 
-def test_a_hash_code_is_never_taken_for_an_address() -> None:
+def test_hash_code_is_never_taken_for_ext_address() -> None:
     assert MAX_ADDRESS == -(1 << 31) - 1
     assert is_address(-(1 << 31) - 1)
     assert not is_address(-(1 << 31))

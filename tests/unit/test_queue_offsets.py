@@ -20,7 +20,7 @@ def test_consecutive_offsets_are_kept(expected: int | None) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 6 + 1024, 1 << 40, -1])
-def test_one_record_that_the_next_one_contradicts_is_wrong(wrong: int) -> None:
+def test_record_contradicted_by_next_record_is_wrong(wrong: int) -> None:
     assert mended([5, wrong, 7, 8], 5) == [5, 6, 7, 8]
     assert mended([wrong, 6, 7, 8], 5) == [5, 6, 7, 8]
 
@@ -56,12 +56,12 @@ def test_repeated_records_keep_their_offsets() -> None:
     assert mended([5, 6, 5, 6, 7], 5) == [5, 6, 5, 6, 7]
 
 
-def test_an_empty_queue_begins_where_its_first_records_agree() -> None:
+def test_empty_queue_begins_where_first_records_agree() -> None:
     assert mended([900, 901, 902], None) == [900, 901, 902]
     assert mended([1 << 30, 901, 902], None) == [900, 901, 902]
 
 
-def test_no_offset_is_larger_than_the_records_that_fit_in_front() -> None:
+def test_repaired_offset_is_limited_by_records_fitting_before_it() -> None:
     assert mended([1 << 20], None, phy_offset=910) == [0]
     assert mended([10], None, phy_offset=910) == [10]
 

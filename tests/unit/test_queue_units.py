@@ -55,7 +55,7 @@ def queue_files(directory: Path, units: list[bytes]) -> QueueFiles:
     return files
 
 
-def test_first_slot_at_a_place_is_found_over_fillers_and_damage(tmp_path: Path) -> None:
+def test_first_slot_of_phy_offset_is_found_across_fillers_and_damage(tmp_path: Path) -> None:
     slots = [encode_entry(QueueEntry(number * 100, 100, 0)) for number in range(60)]
     for number in (7, 8, 9, 30, 59):
         slots[number] = encode_entry(PRE_BLANK)
@@ -73,7 +73,7 @@ def test_first_slot_at_a_place_is_found_over_fillers_and_damage(tmp_path: Path) 
     assert files.phy_offset_of(9) == -1
 
 
-def test_mapped_units_beyond_the_end_read_as_unwritten(tmp_path: Path) -> None:
+def test_mapped_units_beyond_end_read_as_unwritten(tmp_path: Path) -> None:
     with open_store(RealFileSystem(), tmp_path / "store") as store:
         for _ in range(50):
             store.put(Message("orders", b"x" * 50))

@@ -59,7 +59,7 @@ def queue_scans(store: Path, scans: Counter[Path]) -> set[int]:
 
 
 @walks
-def test_a_writer_lists_each_queue_once_or_twice(
+def test_writer_lists_each_queue_once_or_twice(
     config: MessageStoreConfig, count: int, tmp_path: Path, scans: Counter[Path]
 ) -> None:
     store = make(tmp_path, config)
@@ -69,7 +69,7 @@ def test_a_writer_lists_each_queue_once_or_twice(
 
 
 @walks
-def test_a_reader_lists_each_queue_once_or_twice(
+def test_reader_lists_each_queue_once_or_twice(
     config: MessageStoreConfig, count: int, tmp_path: Path, scans: Counter[Path]
 ) -> None:
     store = make(tmp_path, config)

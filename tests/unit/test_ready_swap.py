@@ -53,7 +53,7 @@ def finished(fs: MemoryFileSystem) -> dict[Path, bytes]:
     return files_of(fs)
 
 
-def test_the_mark_decides_which_files_are_moved() -> None:
+def test_swap_mark_decides_moved_files() -> None:
     moved = finished(marked())
     assert sorted(moved) == [ROOT / "checkpoint", QUEUE / NEW.name]
 
@@ -75,7 +75,7 @@ def test_swap_across_two_disks_is_refused_whole() -> None:
     assert files_of(fs) == before
 
 
-def test_a_mark_with_a_wrong_bit_moves_all_or_nothing() -> None:
+def test_swap_mark_with_wrong_bit_moves_all_or_nothing() -> None:
     fs = marked()
     before, moved = files_of(fs), finished(fs.kill_clone())
     for at in range(8 * len(before[MARK])):
@@ -148,7 +148,7 @@ def test_swap_mark_with_path_outside_store_moves_nothing(source: Path, target: P
     assert finished(marked(source, target)) == unmoved(marked())
 
 
-def test_files_that_cannot_be_removed_do_not_prevent_an_open() -> None:
+def test_unremovable_files_do_not_prevent_open() -> None:
     class Denying(MemoryFileSystem):
         def remove(self, path: Path) -> None:
             raise StorePermissionError(path, "Permission denied")
@@ -159,7 +159,7 @@ def test_files_that_cannot_be_removed_do_not_prevent_an_open() -> None:
 
 
 @pytest.mark.parametrize("name", ["rebuild.tmp", "rebuild.tmp/link", "rebuild.tmp/sub/link"])
-def test_a_link_is_not_followed_to_what_is_cleared_away(tmp_path: Path, name: str) -> None:
+def test_symbolic_link_is_not_followed_at_clearing(tmp_path: Path, name: str) -> None:
     (tmp_path / "elsewhere/sub").mkdir(parents=True)
     (tmp_path / "elsewhere/sub/file").write_bytes(b"precious")
     store, fs = StorePaths(tmp_path / "store"), RealFileSystem()
@@ -174,7 +174,7 @@ def test_a_link_is_not_followed_to_what_is_cleared_away(tmp_path: Path, name: st
     assert (tmp_path / "elsewhere/sub/file").read_bytes() == b"precious"
 
 
-def test_a_file_with_the_name_of_the_directory_does_not_prevent_an_open(tmp_path: Path) -> None:
+def test_file_with_name_of_directory_does_not_prevent_open(tmp_path: Path) -> None:
     (tmp_path / "rebuild.tmp").write_bytes(b"something else")
     ReadySwap(RealFileSystem(), StorePaths(tmp_path)).finish()
     assert (tmp_path / "rebuild.tmp").read_bytes() == b"something else"

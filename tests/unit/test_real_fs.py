@@ -75,7 +75,7 @@ def test_many_directories_are_synced_together_and_few_one_by_one(
     assert len(synced) == 2 + 99
 
 
-def test_a_sync_of_many_directories_that_fails_is_an_error(
+def test_failed_sync_of_many_directories_raises(
     fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(descriptor: int) -> int:
@@ -87,7 +87,7 @@ def test_a_sync_of_many_directories_that_fails_is_an_error(
         fs.sync_directory(*[tmp_path] * 100)
 
 
-def test_a_file_in_the_way_of_a_directory_is_an_error(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_file_in_place_of_directory_raises(fs: RealFileSystem, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
     with pytest.raises(NotAStoreError, match="is a file where a directory is needed"):
         fs.make_directory(tmp_path / "a" / "b")
@@ -138,7 +138,7 @@ def is_open(descriptor: str, folder: Path) -> bool:
         return False
 
 
-def test_a_sync_that_was_begun_is_ended_by_a_sync(fs: RealFileSystem, tmp_path: Path, rng: random.Random) -> None:
+def test_begun_sync_is_completed_by_sync(fs: RealFileSystem, tmp_path: Path, rng: random.Random) -> None:
     written = rng.randbytes(100_000)
     for disk, path in ((fs, tmp_path / "file"), (MemoryFileSystem(), Path("/file"))):
         file = disk.open(path, writable=True, create=True)
@@ -154,7 +154,7 @@ def test_a_sync_that_was_begun_is_ended_by_a_sync(fs: RealFileSystem, tmp_path: 
 
 
 @pytest.mark.parametrize("why", ["no whole page", "another file has the name", "no such file system"])
-def test_data_that_cannot_be_written_directly_is_written_anyway(
+def test_data_unfit_for_direct_io_is_written(
     fs: RealFileSystem, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     file = fs.open(tmp_path / "file", writable=True, create=True)
@@ -179,7 +179,7 @@ def test_data_that_cannot_be_written_directly_is_written_anyway(
         assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_a_view_is_what_is_read_also_of_a_file_that_was_cut(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_view_equals_read_even_of_truncated_file(fs: RealFileSystem, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(range(256)) * 100)
     file = fs.open(path)
@@ -222,7 +222,7 @@ def test_zeroing_keeps_size_and_adjacent_bytes(fs: RealFileSystem, tmp_path: Pat
 
 
 @pytest.mark.parametrize("system", ["real", "memory", "overlay"])
-def test_data_is_found_behind_a_hole_and_none_is_passed_over(system: str, tmp_path: Path) -> None:
+def test_data_after_hole_is_found_completely(system: str, tmp_path: Path) -> None:
     """What lies before the answer is zeros, on every file system; how near it comes is the disk's affair."""
     made = MemoryFileSystem() if system == "memory" else RealFileSystem()
     made.make_directory(tmp_path)
@@ -263,7 +263,7 @@ def test_missing_permission_raises_store_permission_error(fs: RealFileSystem, tm
         os.seteuid(user)
 
 
-def test_a_missing_path_has_no_entries_and_cannot_be_opened(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_missing_path_has_no_entries_and_cannot_be_opened(fs: RealFileSystem, tmp_path: Path) -> None:
     assert fs.scan(tmp_path / "nowhere") == []
     assert not fs.exists(tmp_path / "nowhere")
     fs.remove(tmp_path / "nowhere")
@@ -273,14 +273,14 @@ def test_a_missing_path_has_no_entries_and_cannot_be_opened(fs: RealFileSystem, 
 
 
 @pytest.mark.parametrize("writable", [False, True])
-def test_a_pipe_or_directory_is_refused_without_waiting(fs: RealFileSystem, tmp_path: Path, *, writable: bool) -> None:
+def test_pipe_or_directory_is_refused_without_waiting(fs: RealFileSystem, tmp_path: Path, *, writable: bool) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, text in ((tmp_path / "pipe", "a pipe where a file"), (tmp_path, "a directory where a file")):
         with pytest.raises(NotAStoreError, match=text):
             fs.open(path, writable=writable)
 
 
-def test_a_broken_link_raises_and_does_not_count_as_missing(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_broken_link_raises_and_does_not_count_as_missing(fs: RealFileSystem, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "unmounted")
     for use in (fs.scan, fs.open, lambda path: fs.can_rename(tmp_path, path)):
@@ -289,7 +289,7 @@ def test_a_broken_link_raises_and_does_not_count_as_missing(fs: RealFileSystem, 
                 use(path)
 
 
-def test_a_directory_is_listed_by_name(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_directory_is_listed_by_name(fs: RealFileSystem, tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a").write_bytes(b"123")
     assert [(entry.name, entry.size_bytes, entry.is_directory) for entry in fs.scan(tmp_path)] == [
@@ -298,7 +298,7 @@ def test_a_directory_is_listed_by_name(fs: RealFileSystem, tmp_path: Path) -> No
     ]
 
 
-def test_a_dangling_link_in_a_directory_is_passed_over(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_dangling_link_in_directory_is_skipped(fs: RealFileSystem, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "a").write_bytes(b"123")
     assert [entry.name for entry in fs.scan(tmp_path)] == ["a"]
@@ -315,7 +315,7 @@ sys.stdin.read()
 """
 
 
-def test_a_lock_that_another_process_holds_is_respected(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_lock_of_other_process_is_respected(fs: RealFileSystem, tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_bytes(b"lock")
     with subprocess.Popen(
@@ -343,7 +343,7 @@ def test_held_lock_refuses_other_process(fs: RealFileSystem, tmp_path: Path) -> 
     assert path.read_bytes() == b"lock"
 
 
-def test_a_refused_lock_leaves_the_held_one_alone(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_refused_lock_does_not_release_held_lock(fs: RealFileSystem, tmp_path: Path) -> None:
     path = tmp_path / "lock"
     held = fs.lock(path, b"lock")
     with pytest.raises(StoreLockedError):
@@ -356,7 +356,7 @@ def test_a_refused_lock_leaves_the_held_one_alone(fs: RealFileSystem, tmp_path: 
 # The overlay: all of it can be changed and nothing is written
 
 
-def test_an_overlay_writes_nothing(tmp_path: Path) -> None:
+def test_overlay_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old " * 50_000)
     (tmp_path / "b").write_bytes(b"other")
     view = OverlayFileSystem()
@@ -381,7 +381,7 @@ def test_an_overlay_writes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"old " * 50_000
 
 
-def test_an_overlay_has_a_directory_that_was_removed_and_made_again(tmp_path: Path) -> None:
+def test_overlay_has_recreated_directory(tmp_path: Path) -> None:
     queue = tmp_path / "topic" / "0"
     queue.mkdir(parents=True)
     (queue / "old").touch()
@@ -408,9 +408,7 @@ def test_overlay_takes_no_lock(tmp_path: Path) -> None:
     held.release()
 
 
-def test_only_root_may_use_the_reserved_space(
-    fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_root_may_use_reserved_space(fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = types.SimpleNamespace(f_bfree=1 << 20, f_bavail=1 << 8, f_frsize=4096)
     monkeypatch.setattr(os, "fstatvfs", lambda descriptor: disk)
     file = fs.open(tmp_path / "file", writable=True, create=True)
@@ -424,7 +422,7 @@ def test_only_root_may_use_the_reserved_space(
     file.close()
 
 
-def test_space_in_front_of_a_range_is_not_the_ranges_own(
+def test_space_reserved_before_range_does_not_count_for_range(
     fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = fs.open(tmp_path / "file", writable=True, create=True)
@@ -438,7 +436,7 @@ def test_space_in_front_of_a_range_is_not_the_ranges_own(
     file.close()
 
 
-def test_an_overlay_is_listed_while_others_open_its_files(tmp_path: Path) -> None:
+def test_overlay_listing_during_opens_succeeds(tmp_path: Path) -> None:
     """A scan looks at each changed file's length; another thread may open a further one at that moment."""
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(b"x")
@@ -453,9 +451,7 @@ def test_an_overlay_is_listed_while_others_open_its_files(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("directory_mode", "file_mode"), [(0o755, 0o644), (0o750, 0o640), (0o700, 0o600), (0o777, 0o664)]
 )
-def test_files_made_by_root_belong_to_the_owner_of_the_directory(
-    directory_mode: int, file_mode: int, tmp_path: Path
-) -> None:
+def test_files_made_by_root_belong_to_owner_of_directory(directory_mode: int, file_mode: int, tmp_path: Path) -> None:
     def of(path: Path) -> tuple[int, int, int]:
         status = path.stat()
         return status.st_uid, status.st_gid, status.st_mode & 0o7777
@@ -547,7 +543,7 @@ def test_owner_of_existing_directory_is_unchanged(
     assert (store / "new").stat().st_uid == 0
 
 
-def test_a_rename_to_another_mount_of_the_same_disk_fails_as_to_another_disk(tmp_path: Path) -> None:
+def test_rename_to_another_mount_of_the_same_disk_fails_as_to_another_disk(tmp_path: Path) -> None:
     (tmp_path / "bound").mkdir()
     asks = (
         "from pathlib import Path; from gantrymq.fs.real import RealFileSystem as Fs;"

@@ -31,7 +31,7 @@ JAVA_TEXT = "7 1700000000000 60000 3 2 broker-a 1 9"
 JAVA_FIELDS = ReceiptHandle(7, 1_700_000_000_000, 60_000, 3, "2", "broker-a", 1, 9)
 
 
-def test_a_handle_is_javas_text() -> None:
+def test_receipt_handle_has_text_of_java() -> None:
     assert str(JAVA_FIELDS) == JAVA_TEXT
     assert parse_receipt_handle(JAVA_TEXT) == JAVA_FIELDS
     assert JAVA_FIELDS.visible_time_ms == 1_700_000_060_000
@@ -48,13 +48,13 @@ def test_receipt_handle_round_trips(
     assert parse_receipt_handle(str(handle)) == handle
 
 
-def test_only_revive_queue_999_is_of_an_ordered_pop() -> None:
+def test_only_revive_queue_999_means_ordered_pop() -> None:
     assert parse_receipt_handle("7 1 2 999 0 b 1").is_order
     assert not JAVA_FIELDS.is_order
 
 
 @pytest.mark.parametrize("text", ["7 1 2 3 0 b 1 9 10 11", "7 1 2 3 0 b 1 9 ", "+7 01 2 3 0 b 1 9"])
-def test_other_forms_that_java_accepts_are_read(text: str) -> None:
+def test_receipt_handle_forms_accepted_by_java_are_read(text: str) -> None:
     assert parse_receipt_handle(text) == ReceiptHandle(7, 1, 2, 3, "0", "b", 1, 9)
 
 
@@ -79,7 +79,7 @@ def test_other_forms_that_java_accepts_are_read(text: str) -> None:
         ("9" * 5000, "5000 characters, more than 2048"),
     ],
 )
-def test_a_forged_handle_is_refused(text: str, reason: str) -> None:
+def test_forged_handle_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ReceiptHandleError, match=reason):
         parse_receipt_handle(text)
 
@@ -101,7 +101,7 @@ def test_retry_topics_have_their_marks() -> None:
 
 
 # The texts are those of ExtraInfoUtil.build…Info of 5.5.0 for the same arguments.
-def test_offset_infos_are_javas_texts() -> None:
+def test_offset_infos_have_text_of_java() -> None:
     starts = ";".join([start_offset_entry("T", 0, 5), start_offset_entry("%RETRY%G+T", 0, 2)])
     assert starts == "0 0 5;2 0 2"
     assert parse_start_offsets(starts) == {QueueOfPop("0", 0): 5, QueueOfPop("2", 0): 2}
@@ -114,12 +114,12 @@ def test_offset_infos_are_javas_texts() -> None:
 
 
 @pytest.mark.parametrize("parse", [parse_start_offsets, parse_message_offsets, parse_order_counts])
-def test_a_missing_info_is_empty(parse: object) -> None:
+def test_missing_offset_info_is_empty(parse: object) -> None:
     assert callable(parse)
     assert parse(None) == parse("") == {}
 
 
 @pytest.mark.parametrize("text", ["0 0", "0 0 1 2", "0 0 1;", "0 0 1;0 0 2", "0 x 1", "0 0 -1", "0 0 1,"])
-def test_a_wrong_info_is_refused(text: str) -> None:
+def test_wrong_offset_info_is_refused(text: str) -> None:
     with pytest.raises(ReceiptHandleError):
         parse_start_offsets(text)

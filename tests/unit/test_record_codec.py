@@ -104,7 +104,7 @@ def test_record_of_documented_layout_is_decoded() -> None:
     assert stop(HELLO_BYTES) == read_layout(memoryview(HELLO_BYTES), 0, len(HELLO_BYTES))
 
 
-def test_a_record_of_the_second_version_has_another_magic_and_two_bytes_for_its_topic() -> None:
+def test_record_version_2_has_other_magic_and_two_byte_topic_length() -> None:
     fields = HELLO_FIELDS | {"totalSize": "00000071", "magic": "daa320ab", "topic": "0006 6f7264657273"}
     message = replace(HELLO, version=2, size_bytes=113)
     assert encode_record(message, b"orders", b"TAGS\x01paid\x02") == raw_of(fields)
@@ -134,24 +134,24 @@ def test_ipv6_host_has_sixteen_bytes_and_sets_sys_flag_bit(sys_flag: int, fields
     assert decoded(raw) == message
 
 
-def test_the_smallest_record_has_91_bytes() -> None:
+def test_smallest_record_has_91_bytes() -> None:
     empty = replace(HELLO, topic="", body=b"", body_crc=0, properties={}, size_bytes=91)
     raw = encode_record(empty, b"", b"")
     assert len(raw) == record_size(1, 0, 0, 0, 0) == MIN_RECORD_SIZE == 91
     assert decoded(raw) == empty
 
 
-def test_a_blank_is_the_rest_of_the_file_and_a_magic() -> None:
+def test_blank_has_remaining_size_and_magic() -> None:
     assert encode_blank(100) == bytes.fromhex("00000064 cbd43194")
 
 
-def test_the_crc_of_a_body_has_31_bits() -> None:
+def test_crc_of_body_has_31_bits() -> None:
     assert body_crc(b"hello") == 0x3610A686
     assert body_crc(b"123456789") == 0xCBF43926 & 0x7FFFFFFF  # the check value of CRC-32
     assert body_crc(b"") == 0
 
 
-def test_the_crc_property_covers_every_byte_before_it_and_has_its_lowest_digit_first() -> None:
+def test_crc_property_covers_every_earlier_byte_with_lowest_digit_first() -> None:
     raw = encode_record(HELLO, b"orders", b"TAGS\x01paid\x02", append_crc=True)
     before, tail = raw[:-20], raw[-20:]
     crc = zlib.crc32(before) & 0x7FFFFFFF
@@ -162,7 +162,7 @@ def test_the_crc_property_covers_every_byte_before_it_and_has_its_lowest_digit_f
     assert stop(raw, CheckCRC.WHOLE_RECORD) == read_layout(memoryview(raw), 0, len(raw))
 
 
-def test_properties_without_a_last_separator_get_one_before_the_crc() -> None:
+def test_properties_without_last_separator_get_separator_before_crc() -> None:
     raw = encode_record(HELLO, b"orders", b"TAGS\x01paid", append_crc=True)
     assert raw == encode_record(HELLO, b"orders", b"TAGS\x01paid\x02", append_crc=True)
 
@@ -225,17 +225,17 @@ def test_decoding_inverts_encoding(
 
 
 @pytest.mark.parametrize(("version", "length"), [(1, MAX_TOPIC_LENGTH_V1), (2, MAX_TOPIC_LENGTH_V2)])
-def test_the_longest_topic_of_each_version_is_read_back(version: int, length: int) -> None:
+def test_longest_topic_of_each_version_is_read_back(version: int, length: int) -> None:
     raw = encode_record(replace(HELLO, version=version), b"t" * length, b"")
     assert decoded(raw).topic == "t" * length
 
 
-def test_the_longest_properties_are_read_back() -> None:
+def test_longest_properties_are_read_back() -> None:
     value = "v" * (MAX_PROPERTIES_LENGTH - len("k\x01\x02"))
     assert decoded(encode_record(HELLO, b"orders", encode_properties({"k": value}))).properties == {"k": value}
 
 
-def test_a_topic_of_128_bytes_in_the_first_version_has_a_negative_length_and_ends_the_log() -> None:
+def test_topic_of_128_bytes_in_version_1_has_negative_length_and_ends_log() -> None:
     raw = encode_record(HELLO, b"t" * 128, b"")
     assert stop(raw) is StopReason.HALF
 
@@ -254,7 +254,7 @@ def test_blank_ends_file_unless_larger_than_rest() -> None:
 
 
 @pytest.mark.parametrize("length", range(BLANK_SIZE))
-def test_less_than_eight_bytes_are_the_end_of_a_file_without_a_blank(length: int) -> None:
+def test_fewer_than_8_bytes_end_file_without_blank(length: int) -> None:
     assert stop(HELLO_BYTES[:length]) is StopReason.NO_BLANK
 
 
@@ -269,55 +269,55 @@ def test_impossible_size_is_named(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [91, 111])
-def test_a_size_that_its_parts_do_not_add_up_to_is_half_a_record(size: int) -> None:
+def test_size_other_than_sum_of_parts_is_half_record(size: int) -> None:
     assert stop(patched(HELLO_BYTES, 0, struct.pack(">i", size))) is StopReason.HALF
 
 
 @pytest.mark.parametrize("missing", [1, 50, 104])
-def test_a_record_that_was_cut_off_is_not_read_past_the_end(missing: int) -> None:
+def test_truncated_record_is_not_read_past_end(missing: int) -> None:
     assert stop(HELLO_BYTES[:-missing]) is StopReason.SIZE
 
 
 @pytest.mark.parametrize("sys_flag", ["00000010", "00000020", "00000030"])
-def test_a_flipped_host_bit_moves_every_length_and_is_half_a_record(sys_flag: str) -> None:
+def test_flipped_host_flag_is_half_record(sys_flag: str) -> None:
     assert stop(raw_of(HELLO_FIELDS | {"sysFlag": sys_flag})) is StopReason.HALF
 
 
 @pytest.mark.parametrize("length", ["00000006", "7fffffff", "00000004"])
-def test_a_body_length_that_is_not_the_bodys_is_half_a_record(length: str) -> None:
+def test_wrong_body_length_is_half_record(length: str) -> None:
     assert stop(raw_of(HELLO_FIELDS | {"body": f"{length} 68656c6c6f"})) is StopReason.HALF
 
 
-def test_a_negative_body_length_counts_as_no_body_as_in_java() -> None:
+def test_negative_body_length_means_no_body() -> None:
     raw = raw_of(HELLO_FIELDS | {"totalSize": "0000006b", "body": "ffffffff"})
     assert decoded(raw).body == b""
 
 
-def test_a_negative_properties_length_counts_as_no_properties_as_in_java() -> None:
+def test_negative_properties_length_means_no_properties() -> None:
     raw = raw_of(HELLO_FIELDS | {"totalSize": "00000066", "properties": "8000"})
     assert decoded(raw).properties == {}
 
 
 @pytest.mark.parametrize("position", range(88, 93))
-def test_a_flipped_bit_in_the_body_is_found_if_the_crc_is_checked(position: int) -> None:
+def test_flipped_body_bit_is_detected_by_crc_check(position: int) -> None:
     raw = patched(HELLO_BYTES, position, bytes([HELLO_BYTES[position] ^ 0x10]))
     assert stop(raw) is StopReason.CRC
     assert isinstance(stop(raw, CheckCRC.OFF), Layout)
 
 
-def test_an_empty_body_has_no_crc_to_check() -> None:
+def test_empty_body_is_not_checked_by_crc() -> None:
     raw = encode_record(replace(HELLO, body=b"", body_crc=77), b"orders", b"")
     assert isinstance(stop(raw), Layout)
 
 
-def test_the_crc_property_finds_a_flipped_bit_in_any_field_that_moves_nothing() -> None:
+def test_crc_property_detects_flipped_bit_in_any_fixed_field() -> None:
     raw = encode_record(replace(HELLO, store_timestamp_ms=NOON_MS), b"orders", b"TAGS\x01paid\x02", append_crc=True)
     for position in (8, 12, 16, 20, 28, 39, 40, 48, 56, 64, 72, 76, 88, 94, 102):
         damaged = patched(raw, position, bytes([raw[position] ^ 0x01]))
         assert stop(damaged, CheckCRC.WHOLE_RECORD) is StopReason.CRC, position
 
 
-def test_a_record_without_the_crc_property_fails_the_check_that_wants_it() -> None:
+def test_record_without_crc_property_fails_forced_check() -> None:
     assert stop(HELLO_BYTES, CheckCRC.WHOLE_RECORD) is StopReason.CRC
 
 

@@ -63,7 +63,7 @@ def test_safe_index_moves_recovery_start_back() -> None:
     assert chosen(checkpoint, message_index_safe=True, message_index_enable=False) == 7
 
 
-def test_the_older_release_reads_the_last_files_after_a_clean_stop() -> None:
+def test_older_release_reads_last_files_after_clean_stop() -> None:
     assert chosen(clean=True, recover_rule=RecoverRule.V4) == 17
     assert chosen(clean=True, recover_rule=RecoverRule.V4, recover_last_files=5) == 15
     assert chosen(clean=True, recover_rule=RecoverRule.V4, recover_last_files=50) == 0

@@ -52,7 +52,7 @@ def bodies(path: Path, config: MessageStoreConfig = SMALL) -> list[bytes]:
 ALL = [b"%05d" % i * 20 for i in range(MESSAGES)]
 
 
-def test_one_lost_queue_is_filled_again_although_the_checkpoint_covers_it(killed: Path) -> None:
+def test_lost_queue_below_checkpoint_is_refilled(killed: Path) -> None:
     shutil.rmtree(killed / "consumequeue" / "orders" / "1")
     assert bodies(killed) == ALL
     with open_store(RealFileSystem(), killed) as store:
@@ -60,13 +60,13 @@ def test_one_lost_queue_is_filled_again_although_the_checkpoint_covers_it(killed
     assert bodies(killed) == ALL
 
 
-def test_a_queue_that_lost_its_last_units_gets_them_back(killed: Path) -> None:
+def test_queue_without_last_units_is_refilled(killed: Path) -> None:
     for file in sorted((killed / "consumequeue" / "orders" / "0").iterdir())[2:]:
         file.unlink()
     assert bodies(killed) == ALL
 
 
-def test_a_queue_that_has_no_unit_left_has_no_file_left(killed: Path) -> None:
+def test_queue_without_units_has_no_file(killed: Path) -> None:
     """RocketMQ would take the first unit of zeros for one that was written."""
     (killed / "consumequeue" / "paid" / "3").mkdir(parents=True)
     (killed / "consumequeue" / "paid" / "3" / f"{0:020d}").write_bytes(bytes(400))
@@ -107,7 +107,7 @@ def test_truncated_records_never_return(killed: Path) -> None:
     assert b"fresh" * 20 in left
 
 
-def test_with_duplication_only_what_is_confirmed_is_dispatched(killed: Path) -> None:
+def test_only_confirmed_records_are_dispatched_with_duplication(killed: Path) -> None:
     with open_reader(killed) as reader:
         confirmed = reader.get("orders", 1, 100).messages[0].phy_offset
     checkpoint = killed / "checkpoint"
@@ -123,7 +123,7 @@ def test_with_duplication_only_what_is_confirmed_is_dispatched(killed: Path) -> 
 
 @pytest.mark.parametrize("was_closed", [True, False])
 @pytest.mark.parametrize("lost_files", [1, 3, 99])
-def test_units_that_point_behind_the_last_file_count_as_cut(killed: Path, lost_files: int, *, was_closed: bool) -> None:
+def test_units_pointing_after_last_file_are_dropped(killed: Path, lost_files: int, *, was_closed: bool) -> None:
     if was_closed:
         (killed / "abort").unlink()
     for log_file in sorted((killed / "commitlog").iterdir())[-lost_files:]:
@@ -136,7 +136,7 @@ def test_units_that_point_behind_the_last_file_count_as_cut(killed: Path, lost_f
         assert store.recovery.queue_units_added == 0
 
 
-def test_an_empty_log_drops_the_queues_only_where_that_is_accepted(killed: Path) -> None:
+def test_empty_log_drops_queues_only_if_accepted(killed: Path) -> None:
     shutil.rmtree(killed / "commitlog")
     before = tree(killed)
     with pytest.raises(MissingLogError, match="acceptMissingCommitLog=true"):
@@ -158,7 +158,7 @@ def test_an_empty_log_drops_the_queues_only_where_that_is_accepted(killed: Path)
 
 
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue", "index"])
-def test_a_directory_whose_disk_is_not_mounted_does_not_count_as_empty(killed: Path, part: str) -> None:
+def test_unmounted_directory_is_not_taken_for_empty(killed: Path, part: str) -> None:
     (killed / part).rename(killed.parent / "disk")
     (killed / part).symlink_to(killed.parent / "mount" / part)
     before = sorted(killed.rglob("*"))
@@ -172,7 +172,7 @@ def test_a_directory_whose_disk_is_not_mounted_does_not_count_as_empty(killed: P
     assert bodies(killed) == ALL
 
 
-def test_a_reader_of_an_empty_log_finds_no_key_either(tmp_path: Path) -> None:
+def test_reader_of_empty_log_finds_no_key(tmp_path: Path) -> None:
     with open_store(RealFileSystem(), tmp_path) as store:
         store.put(Message("orders", b"x", keys=["k1"]))
         await_dispatch(store)
@@ -193,7 +193,7 @@ def test_new_log_after_missing_log_is_indexed_from_start(killed: Path) -> None:
         assert store.query_offsets("orders", "k1") == [0], "the index had been ahead"
 
 
-def test_an_index_that_a_power_cut_brings_back_is_not_that_of_a_new_log() -> None:
+def test_index_restored_by_power_cut_is_not_used_for_new_log() -> None:
     config, clock, fs = (
         replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, accept_missing_commit_log=True),
         ManualClock(NOON_MS),
@@ -232,7 +232,7 @@ def test_keys_of_missing_index_files_are_indexed_again() -> None:
 
 @pytest.mark.parametrize("rule", list(RecoverRule))
 @pytest.mark.parametrize("is_rebuilt", [False, True])
-def test_the_first_record_does_not_cover_others_of_its_millisecond(rule: RecoverRule, is_rebuilt: bool) -> None:
+def test_first_record_does_not_cover_others_of_same_millisecond(rule: RecoverRule, is_rebuilt: bool) -> None:
     config = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, recover_rule=rule)
     clock, fs = ManualClock(NOON_MS), MemoryFileSystem()
     with open_store(fs, config=config, clock=clock) as store:
@@ -255,7 +255,7 @@ def test_the_first_record_does_not_cover_others_of_its_millisecond(rule: Recover
         ]
 
 
-def test_the_checkpoint_no_longer_covers_what_recovery_rewrites() -> None:
+def test_checkpoint_does_not_cover_rewritten_units() -> None:
     config = replace(SMALL, message_index_safe=True)  # one index file, not full: recovery begins with the first file
     clock, fs = ManualClock(NOON_MS), MemoryFileSystem()
     with open_store(fs, config=config, clock=clock) as store:
@@ -280,7 +280,7 @@ def test_load_with_file_of_other_size_is_refused_with_its_name(killed: Path) -> 
         open_store(RealFileSystem(), killed)
 
 
-def test_a_second_writer_is_refused(killed: Path) -> None:
+def test_second_writer_is_refused(killed: Path) -> None:
     with open_store(RealFileSystem(), killed), pytest.raises(StoreLockedError):
         open_store(RealFileSystem(), killed)
 
@@ -304,14 +304,14 @@ def test_get_has_status_of_rocketmq(
         assert (result.status, result.next_begin_offset) == (status, following)
 
 
-def test_a_tag_of_no_message_is_no_matched_message(killed: Path) -> None:
+def test_get_with_unused_tag_has_status_no_matched_message(killed: Path) -> None:
     with open_reader(killed) as reader:
         assert reader.get("orders", 0, 0, tags="B || C").status is GetMessageStatus.NO_MATCHED_MESSAGE
         assert len(reader.get("orders", 0, 0, tags="B || A", max_msgs=5).messages) == 5
 
 
 @pytest.mark.parametrize("zeros", [1, 300, SECTOR - 1])
-def test_zeros_in_a_property_do_not_end_the_log(tmp_path: Path, zeros: int) -> None:
+def test_zeros_in_property_do_not_end_log(tmp_path: Path, zeros: int) -> None:
     """Wherever they lie; what was acknowledged is there."""
     with open_store(RealFileSystem(), tmp_path) as store:
         for length in range(SECTOR):
@@ -322,7 +322,7 @@ def test_zeros_in_a_property_do_not_end_the_log(tmp_path: Path, zeros: int) -> N
         assert store.queues() == [("orders", 0, 0, SECTOR)]
 
 
-def test_a_property_that_looks_like_an_unwritten_sector_is_refused(tmp_path: Path) -> None:
+def test_property_resembling_unwritten_sector_is_refused(tmp_path: Path) -> None:
     """Where it begins with a sector nobody could tell it from one that a power cut has torn, and the log would end."""
     zeros = Message("orders", b"x", properties={"p": "\0" * SECTOR})
     right = Message("orders", b"x")
@@ -336,16 +336,14 @@ def test_a_property_that_looks_like_an_unwritten_sector_is_refused(tmp_path: Pat
 
 
 @pytest.mark.parametrize("queue_id", [-5, 1 << 40])
-def test_a_delayed_message_for_an_impossible_queue_is_refused_at_once(tmp_path: Path, queue_id: int) -> None:
+def test_delayed_message_for_impossible_queue_is_refused_at_once(tmp_path: Path, queue_id: int) -> None:
     with open_store(RealFileSystem(), tmp_path / "store") as store:
         message = Message("orders", b"x", queue_id=queue_id, delay_level=1)
         assert store.put(message).status is PutMessageStatus.MESSAGE_ILLEGAL
 
 
 @pytest.mark.parametrize("killed_at", ["index_put", "index_clear", "index_repair"])
-def test_a_recovery_that_was_killed_over_an_index_file_can_be_done_again(
-    killed_at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recovery_killed_during_index_file_can_be_repeated(killed_at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log begins later than the index file, so that nothing of that one stands where it should."""
     fs = MemoryFileSystem()
     config = replace(SMALL, max_hash_slot_num=1000, max_index_num=4000)

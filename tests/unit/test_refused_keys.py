@@ -77,7 +77,7 @@ def test_refused_key_gives_one_line_with_key_value_consequence_and_remedy(
         assert not reason.is_accepted(frozenset({"brokerName"}))
 
 
-def test_each_row_of_the_table_has_a_case_here() -> None:
+def test_every_refused_key_has_test_case() -> None:
     cases = {kind: {name for of, _, names in REFUSED if of is kind for name in names.split(",")} for kind in ServerKind}
     assert {kind: set(rows) for kind, rows in REFUSALS.items()} == cases
 
@@ -108,7 +108,7 @@ def test_value_with_other_case_or_blanks_is_refused(entries: dict[str, str]) -> 
         {"fetchNamesrvAddrByAddressServer": "true", "namesrvAddr": "127.0.0.1:9876"},
     ],
 )  # fmt: skip
-def test_value_that_does_not_act_in_java_is_not_refused(entries: dict[str, str]) -> None:
+def test_value_without_effect_in_java_is_not_refused(entries: dict[str, str]) -> None:
     assert refused_keys(entries, BROKER) == []
 
 
@@ -120,7 +120,7 @@ def test_defaults_of_rocketmq_written_explicitly_give_no_reason() -> None:
     assert key_reasons(proxy | {name: defaults[name] for name in AUTH_KEYS - set(OF_PROXY)}, PROXY) == []
 
 
-def test_each_key_that_acts_in_rocketmq_alone_is_refused_or_warned_of() -> None:
+def test_key_effective_only_in_rocketmq_is_refused_or_causes_warning() -> None:
     """So that a key that is added to a table without a decision is noticed."""
     acting = {name: row.default for name, row in WITHOUT_EFFECT.items() if row.default is not None}
     assert set(AUTH_KEYS) == set(NAMES["keys"]["AuthConfig"]) - {"authConfigPath", "clusterName", "configName"}
@@ -131,7 +131,7 @@ def test_each_key_that_acts_in_rocketmq_alone_is_refused_or_warned_of() -> None:
     assert set(REFUSALS[BROKER]) <= acting.keys() | of_broker
 
 
-def test_proxy_key_that_a_broker_honours_is_no_warning_for_a_broker() -> None:
+def test_proxy_key_honoured_by_broker_causes_no_warning() -> None:
     of_broker = fields_by_key(BrokerConfig).keys() | fields_by_key(MessageStoreConfig).keys()
     shared = {name: "other" for name in OF_PROXY if name in of_broker}
     assert shared
@@ -149,21 +149,21 @@ def _kind(file: Path) -> ServerKind:
 
 
 @pytest.mark.parametrize("file", sorted((DISTRIBUTION / "accepted").iterdir()), ids=lambda file: file.name)
-def test_healthy_file_of_the_distribution_is_not_refused(file: Path) -> None:
+def test_healthy_file_of_distribution_is_not_refused(file: Path) -> None:
     assert refused_keys(_entries(file), _kind(file)) == []
 
 
 @pytest.mark.parametrize("file", sorted((DISTRIBUTION / "refused").iterdir()), ids=lambda file: file.name)
-def test_file_of_a_replicated_cluster_is_refused(file: Path) -> None:
+def test_file_of_replicated_cluster_is_refused(file: Path) -> None:
     assert refused_keys(_entries(file), _kind(file))
 
 
-def test_master_of_the_distribution_that_waits_for_no_slave_starts_with_a_warning() -> None:
+def test_master_of_distribution_without_slave_wait_starts_with_warning() -> None:
     reasons = key_reasons(_entries(DISTRIBUTION / "accepted" / "2m-2s-sync-broker-a.properties"), BROKER)
     assert [reason.text for reason in reasons] == ["brokerRole has no effect here: brokers here do not replicate"]
 
 
-def test_reading_a_store_is_never_refused_and_writing_only_for_another_form() -> None:
+def test_store_is_always_readable_and_writable_unless_of_other_form() -> None:
     of_access, of_form = {"authenticationEnabled": "true"}, {"storeType": "defaultRocksDB"}
     of_slave = {"brokerRole": "SLAVE"}
     assert refused_keys(of_access | of_slave, BROKER, Work.WRITE) == []
@@ -180,7 +180,7 @@ def test_passwords_are_in_no_reason() -> None:
     assert not any("secret" in reason.line for reason in key_reasons(secret, BROKER))
 
 
-def test_change_while_running_that_cannot_be_honoured_changes_nothing() -> None:
+def test_refused_change_of_running_store_changes_nothing() -> None:
     live = LiveConfig()
     live.update({"brokerRole": "SYNC_MASTER"})
     live.require_honoured()
@@ -191,7 +191,7 @@ def test_change_while_running_that_cannot_be_honoured_changes_nothing() -> None:
     assert live.to_properties() == before
 
 
-def test_change_while_running_is_taken_beside_an_accepted_key() -> None:
+def test_change_of_running_store_beside_accepted_key_takes_effect() -> None:
     live = LiveConfig()
     live.update({**SYNC, "inSyncReplicas": "2", "acceptWithoutEffect": "inSyncReplicas,clusterTest,inSyncReplica"})
     live.require_honoured()

@@ -104,7 +104,7 @@ def test_dispatcher_waits_at_empty_next_file(log: Log) -> None:
 
 
 @pytest.mark.parametrize("has_next_file", [False, True])
-def test_the_end_of_a_file_is_the_end_of_the_log(log: Log, has_next_file: bool) -> None:
+def test_end_of_last_file_is_end_of_log(log: Log, has_next_file: bool) -> None:
     while log.log.queue.files[-1].size - log.log.queue.files[-1].wrote_position > 500 if log.put else True:
         log.append()
     log.reput.drain()
@@ -174,7 +174,7 @@ def test_index_revalidation_does_not_move_queues(log: Log) -> None:
     assert log.dispatched() == 300
 
 
-def test_a_deleted_queue_stays_deleted_when_the_index_catches_up(log: Log) -> None:
+def test_deleted_queue_stays_deleted_when_index_catches_up(log: Log) -> None:
     """The queues were given all of it once more, and one that is gone has nothing that says so."""
     index = FullIndex(log)
     log.append(300)
@@ -206,7 +206,7 @@ def test_truncated_queue_gets_its_units_again(log: Log) -> None:
     assert log.dispatched() == 100
 
 
-def test_two_damaged_spellings_that_read_alike_are_one_queue(log: Log) -> None:
+def test_two_damaged_topic_names_decoding_alike_are_one_queue(log: Log) -> None:
     """To Java both topics are "or" and four of U+FFFD, and so they are one directory: no unit may be passed over."""
     log.append(8)
     for offset, spelling in enumerate((b"\xff\xff\xff\xff", b"\xfe\xfe\xfe\xfe") * 4):
@@ -222,7 +222,7 @@ def test_two_damaged_spellings_that_read_alike_are_one_queue(log: Log) -> None:
 
 
 @pytest.mark.parametrize("has_ext", [False, True])
-def test_many_queues_are_dispatched_as_few_are(has_ext: bool, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dispatch_of_many_queues_equals_that_of_few(has_ext: bool, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a topic was made anew, and where a queue misses something of the log."""
     config = replace(BARE, enable_consume_queue_ext=has_ext, mapped_file_size_consume_queue_ext=4096)
     found = []

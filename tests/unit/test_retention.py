@@ -134,7 +134,7 @@ def test_fuller_disk_deletes_more_eagerly(used: float, must_clean: bool, whateve
         ("diskSpaceWarningLevelRatio", 110, 0.91, (True, True, True)),
     ],
 )
-def test_a_ratio_out_of_bounds_is_the_nearest_that_is_allowed(
+def test_ratio_out_of_bounds_becomes_nearest_allowed(
     key: str, given: int, used: float, found: tuple[bool, bool, bool]
 ) -> None:
     keeper = Keeper(1)
@@ -154,7 +154,7 @@ def test_puts_are_refused_above_90_and_taken_again_only_at_85() -> None:
     assert refused == [False, False, True, True, True, False, False, True]
 
 
-def test_the_disk_of_the_queues_counts_like_that_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_of_queues_counts_like_disk_of_log(monkeypatch: pytest.MonkeyPatch) -> None:
     fs, paths = MemoryFileSystem(), StorePaths(ROOT)
     fs.make_directory(paths.commit_log)
     fs.make_directory(paths.consume_queue)
@@ -168,7 +168,7 @@ def test_the_disk_of_the_queues_counts_like_that_of_the_log(monkeypatch: pytest.
     assert space.refuses_puts
 
 
-def test_a_store_without_directories_uses_no_disk() -> None:
+def test_store_without_directories_uses_no_disk() -> None:
     fs = MemoryFileSystem()
     fs.simulated_used_ratio = 0.99
     assert DiskSpace(fs, StorePaths(ROOT), ANY_HOUR).used_percent() == 0
@@ -177,7 +177,7 @@ def test_a_store_without_directories_uses_no_disk() -> None:
 # The log
 
 
-def test_the_first_run_is_a_minute_after_the_start() -> None:
+def test_first_retention_run_is_a_minute_after_start() -> None:
     keeper = Keeper(2, replace(ANY_HOUR, file_reserved_time_hours=0))
     keeper.service.step(NOON_MS + 59_999)
     assert keeper.begins == [0, 1, 2]
@@ -215,7 +215,7 @@ def test_last_log_file_is_never_deleted() -> None:
     assert keeper.begins == [2]
 
 
-def test_at_most_ten_files_go_in_one_run_and_the_next_begins_after_its_interval() -> None:
+def test_retention_run_deletes_at_most_ten_files() -> None:
     keeper = Keeper(15)
     keeper.step(72 * HOUR_MS)
     keeper.steps(30, 100)
@@ -225,7 +225,7 @@ def test_at_most_ten_files_go_in_one_run_and_the_next_begins_after_its_interval(
     assert keeper.begins == [15]
 
 
-def test_deletions_of_one_run_are_a_tenth_of_a_second_apart() -> None:
+def test_deletions_of_run_are_100_ms_apart() -> None:
     keeper = Keeper(3, replace(ANY_HOUR, delete_file_batch_max=2))
     assert keeper.service.interval_ms == 10_000
     keeper.step(72 * HOUR_MS)
@@ -234,7 +234,7 @@ def test_deletions_of_one_run_are_a_tenth_of_a_second_apart() -> None:
     assert (keeper.begins, keeper.service.interval_ms) == ([2, 3], 10_000)
 
 
-def test_above_the_first_ratio_expired_files_go_at_any_hour_and_young_ones_stay() -> None:
+def test_expired_files_above_first_ratio_are_deleted_at_any_hour() -> None:
     keeper = Keeper(2, ANOTHER_HOUR)
     keeper.fs.simulated_used_ratio = 0.80
     keeper.step()
@@ -317,7 +317,7 @@ def test_manual_deletion_keeps_unexpired_files() -> None:
     assert keeper.begins == [0, 1, 2]
 
 
-def test_a_held_file_stays_with_all_behind_it_and_its_bytes_stay_readable() -> None:
+def test_held_file_and_later_files_are_kept_and_readable() -> None:
     keeper = Keeper(2)
     held = keeper.log.get_message(0, 10)
     assert held is not None
@@ -345,7 +345,7 @@ def test_file_held_for_two_minutes_is_deleted_by_force() -> None:
     held.release()
 
 
-def test_a_file_that_was_refused_is_tried_again_outside_the_hour() -> None:
+def test_deletion_of_held_file_is_retried_outside_hour() -> None:
     keeper = Keeper(2)
     held = keeper.log.get_message(0, 10)
     assert held is not None
@@ -430,7 +430,7 @@ def test_queues_keep_units_of_files_not_durably_deleted() -> None:
         assert log.min_offset > 0
 
 
-def test_a_failed_removal_is_retried() -> None:
+def test_failed_removal_is_retried() -> None:
     clock = ManualClock(NOON_MS)
     fs = GatedFileSystem("remove", "consumequeue")
     with open_store(fs, clock=clock) as store:
@@ -494,7 +494,7 @@ def eventually(store: MessageStore, clock: ManualClock, status: PutMessageStatus
         time.sleep(0.001)
 
 
-def test_a_store_refuses_puts_on_a_full_disk_and_takes_them_again() -> None:
+def test_store_refuses_puts_on_full_disk_and_takes_them_again() -> None:
     clock = ManualClock(NOON_MS)
     fs = MemoryFileSystem(clock=clock)
     config = replace(SMALL, clean_resource_interval_ms=1, delete_commit_log_files_interval_ms=1)
@@ -512,7 +512,7 @@ def test_a_store_refuses_puts_on_a_full_disk_and_takes_them_again() -> None:
     assert not store.failures
 
 
-def test_a_store_deletes_by_hand_what_is_expired() -> None:
+def test_manual_deletion_removes_expired_files() -> None:
     clock = ManualClock(NOON_MS)
     fs = MemoryFileSystem(clock=clock)
     config = replace(
@@ -536,7 +536,7 @@ def test_a_store_deletes_by_hand_what_is_expired() -> None:
     assert not store.failures
 
 
-def test_without_housekeeping_nothing_is_deleted_by_hand_either() -> None:
+def test_manual_deletion_without_housekeeping_removes_nothing() -> None:
     with open_store(MemoryFileSystem(), housekeeping=False) as store:
         store.put_batch(numbered(100))
         store.delete_expired_files()

@@ -77,7 +77,7 @@ def test_delayed_message_waits_in_queue_of_its_level(deliveries: Deliveries) -> 
     assert waiting.properties == {"TAGS": "paid", "DELAY": "3", "REAL_TOPIC": "orders", "REAL_QID": "7"}
 
 
-def test_a_level_above_the_highest_is_the_highest(deliveries: Deliveries) -> None:
+def test_delay_level_above_highest_becomes_highest(deliveries: Deliveries) -> None:
     deliveries.delay(Message("orders", b"x", delay_level=19), Message("orders", b"y", delay_level=1000))
     assert [message.properties["DELAY"] for message in deliveries.waiting(18)] == ["18", "18"]
     assert deliveries.step(7_199_999) == []
@@ -95,7 +95,7 @@ def test_levels_may_be_configured() -> None:
 # Delivery
 
 
-def test_a_message_is_delivered_at_its_time_and_not_before(deliveries: Deliveries) -> None:
+def test_message_is_delivered_at_its_time_and_not_before(deliveries: Deliveries) -> None:
     deliveries.delay(Message("orders", b"x", delay_level=2))
     assert deliveries.step() == []
     assert deliveries.step(4_999) == []
@@ -103,7 +103,7 @@ def test_a_message_is_delivered_at_its_time_and_not_before(deliveries: Deliverie
     assert deliveries.step(3_600_000) == [b"x"], "and once only"
 
 
-def test_levels_do_not_wait_for_each_other_and_a_level_keeps_its_order(deliveries: Deliveries) -> None:
+def test_delay_levels_are_independent_and_ordered(deliveries: Deliveries) -> None:
     deliveries.delay(Message("orders", b"slow", delay_level=4), Message("orders", b"a", delay_level=1))
     deliveries.clock.advance(500)
     deliveries.delay(Message("orders", b"b", delay_level=1))
@@ -122,7 +122,7 @@ def test_many_messages_are_delivered_in_bounded_steps(deliveries: Deliveries) ->
     assert deliveries.step() == [b"%d" % number for number in range(300)]
 
 
-def test_a_delivered_message_is_the_one_that_was_put(deliveries: Deliveries) -> None:
+def test_delivered_message_equals_put_message(deliveries: Deliveries) -> None:
     message = Message(
         "orders",
         b"body",
@@ -188,7 +188,7 @@ def test_deliver_time_beyond_its_level_is_ignored(deliveries: Deliveries) -> Non
     assert deliveries.step(-3_600_000) == [b"x"]
 
 
-def test_a_failed_delivery_is_retried(deliveries: Deliveries) -> None:
+def test_failed_delivery_is_retried(deliveries: Deliveries) -> None:
     deliveries.delay(Message("orders", b"x", delay_level=1), Message("orders", b"y", delay_level=1))
     deliveries.puts_work = False
     assert deliveries.step(1_000) == []
@@ -197,14 +197,14 @@ def test_a_failed_delivery_is_retried(deliveries: Deliveries) -> None:
     assert deliveries.step() == [b"x", b"y"]
 
 
-def test_a_topic_that_could_not_take_the_message_is_refused_when_it_is_put() -> None:
+def test_undeliverable_destination_topic_is_refused_at_put() -> None:
     with open_store(MemoryFileSystem(), config=replace(SMALL, auto_message_version_on_topic_len=False)) as store:
         long = Message("t" * 200, b"x")
         for message in (long, replace(long, delay_level=1)):
             assert store.put(message).status is PutMessageStatus.MESSAGE_ILLEGAL
 
 
-def test_a_message_that_is_always_refused_does_not_delay_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_permanently_refused_message_does_not_delay_others(caplog: pytest.LogCaptureFixture) -> None:
     """The broker was started again with another maxMessageSize, and does not take so large a body any more."""
     before = Deliveries()
     before.delay(Message("orders", b"x" * 101, delay_level=1), Message("orders", b"y", delay_level=1))
@@ -222,7 +222,7 @@ def test_a_message_that_is_always_refused_does_not_delay_the_others(caplog: pyte
 # Offsets
 
 
-def test_offsets_are_saved_every_ten_seconds_and_at_the_end(deliveries: Deliveries) -> None:
+def test_delay_offsets_are_saved_every_ten_seconds_and_at_close(deliveries: Deliveries) -> None:
     deliveries.delay(Message("orders", b"x", delay_level=1))
     deliveries.step(1_000)
     assert deliveries.saved_offsets() == {"1": 1}, "the first at once"
@@ -238,7 +238,7 @@ def test_offsets_are_saved_every_ten_seconds_and_at_the_end(deliveries: Deliveri
     assert deliveries.saved_offsets() == {"1": 3, "2": 1}
 
 
-def test_offsets_are_saved_when_what_they_count_is_durable(deliveries: Deliveries) -> None:
+def test_delay_offsets_are_saved_after_messages_are_durable(deliveries: Deliveries) -> None:
     deliveries.is_flushed = False
     deliveries.delay(Message("orders", b"x", delay_level=1))
     deliveries.step(1_000)
@@ -297,7 +297,7 @@ def eventually(clock: ManualClock, is_so: Callable[[], bool], store: MessageStor
         time.sleep(0.001)
 
 
-def test_an_open_store_delivers_by_itself_and_a_closed_one_when_it_opens_again() -> None:
+def test_store_delivers_while_open_and_after_reopening() -> None:
     clock, fs = ManualClock(NOON_MS), MemoryFileSystem()
     with open_store(fs, clock=clock, housekeeping=True) as store:
         store.put(Message("orders", b"soon", delay_level=1))
@@ -311,7 +311,7 @@ def test_an_open_store_delivers_by_itself_and_a_closed_one_when_it_opens_again()
         assert not store.failures
 
 
-def test_after_a_kill_a_message_may_be_delivered_again_but_is_not_lost() -> None:
+def test_message_after_kill_is_delivered_at_least_once() -> None:
     deliveries = Deliveries()
     deliveries.delay(*(Message("orders", b"%d" % number, delay_level=1) for number in range(3)))
     deliveries.step(1_000)

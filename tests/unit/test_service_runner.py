@@ -26,7 +26,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("interval_ms", [1_000_000, 1 << 63])
-def test_a_service_that_sleeps_longer_than_a_lock_can_wait_is_woken(interval_ms: int) -> None:
+def test_service_sleeping_beyond_lock_timeout_limit_is_woken(interval_ms: int) -> None:
     service = Counted(interval_ms)
     runner = ServiceRunner(service, SystemClock(), lambda name, error: None)
     runner.start()

@@ -35,7 +35,7 @@ def of_log(calls: list[str]) -> list[str]:
     return [call.split("(")[0] for call in calls if "/commitlog/0" in call]
 
 
-def test_a_thousand_waiting_producers_share_one_fdatasync(tmp_path: Path) -> None:
+def test_thousand_waiting_producers_share_one_fdatasync(tmp_path: Path) -> None:
     printed, calls = traced(tmp_path, f"trace={SYNCS}", "waiting_producers.py", str(PRODUCERS))
     assert printed == f"{PRODUCERS}\n"
     # One for the first, one for the others, who came while it ran.
@@ -45,7 +45,7 @@ def test_a_thousand_waiting_producers_share_one_fdatasync(tmp_path: Path) -> Non
     assert all("/consumequeue/" in call for call in calls if call.startswith("sync_file_range"))
 
 
-def test_producers_at_work_on_a_slow_disk_share_their_syncs(tmp_path: Path) -> None:
+def test_producers_on_slow_disk_share_syncs(tmp_path: Path) -> None:
     """Nobody is held up by the test: strace makes each fdatasync take as long as that of a disk."""
     slow = f"inject=fdatasync:delay_exit={SLOW_DISK_US}"
     printed, calls = traced(tmp_path, slow, "waiting_producers.py", "64", "10")

@@ -20,7 +20,7 @@ def test_number_with_unit_is_milliseconds(text: str, ms: int) -> None:
     assert parse_span_ms(text) == parse_span_ms(text, accepts_words=True) == ms
 
 
-def test_bare_number_needs_a_default_unit() -> None:
+def test_number_without_unit_needs_default_unit() -> None:
     assert (parse_span_ms("500"), parse_span_ms("500", default_unit="ms")) == (None, 500)
 
 
@@ -43,7 +43,7 @@ def test_delay_is_read_as_rocketmq_reads_it() -> None:
     )
 
 
-def test_units_of_time_stand_in_one_table() -> None:
+def test_units_of_time_are_defined_in_one_module() -> None:
     table = re.compile(r"""["'](?:h|hour)["']: ?3_?600""")
     paths = (ROOT / "src").rglob("*.py")
     assert [path.name for path in paths if table.search(path.read_text("utf-8"))] == ["spans.py"]

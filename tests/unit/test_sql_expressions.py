@@ -122,7 +122,7 @@ def test_expression_evaluates_as_in_rocketmq(text: str) -> None:
         "a = 1e999",
     ],
 )
-def test_expressions_that_rocketmq_refuses_are_refused(text: str) -> None:
+def test_expressions_refused_by_rocketmq_are_refused(text: str) -> None:
     for _ in range(2):  # the second time from the cache
         with pytest.raises(FilterSyntaxError):
             FILTERS.compile(text)
@@ -142,12 +142,12 @@ def test_expressions_that_rocketmq_refuses_are_refused(text: str) -> None:
     ],
     ids=range(8),
 )
-def test_an_expression_above_a_limit_is_one_error(text: str) -> None:
+def test_expression_above_limit_raises_one_error(text: str) -> None:
     with pytest.raises(FilterSyntaxError, match=r"more than|longer than|deeper than"):
         FILTERS.compile(text)
 
 
-def test_an_expression_at_the_limits_is_evaluated() -> None:
+def test_expression_at_limits_is_evaluated() -> None:
     ways = ("(" * MAX_DEPTH + "a = 5" + ")" * MAX_DEPTH, "NOT " * (MAX_DEPTH - 2) + "(a = 5)")
     assert [FILTERS.compile(text).evaluate(MESSAGE) for text in ways] == [True, True]
     assert FILTERS.compile("a = 5" + " OR a = 5" * (MAX_TOKENS // 4 - 1)).evaluate(MESSAGE) is True
@@ -164,14 +164,14 @@ def test_filter_cache_drops_least_recently_used() -> None:
     assert len(filters._cache) < 70
 
 
-def test_the_hash_of_the_bloom_filter_is_that_of_guava() -> None:
+def test_bloom_filter_hash_equals_that_of_guava() -> None:
     """Published values of MurmurHash3_x64_128 with seed 0."""
     assert murmur3_128_low(b"") == 0
     assert murmur3_128_low(b"The quick brown fox jumps over the lazy dog") == 0xE34BBC7BBC071B6C
     assert murmur3_128_low(b"hello") == 0xCBD8A7B341BD9B02
 
 
-def test_a_broker_loads_lark_with_the_first_expression() -> None:
+def test_broker_loads_lark_with_first_expression() -> None:
     program = """
 import sys
 import gantrymq.broker.server, gantrymq.client.consumer.push.push

@@ -17,16 +17,16 @@ def test_json_stop_reasons_have_documented_words() -> None:
     ]
 
 
-def test_only_the_reason_none_is_false() -> None:
+def test_only_stop_reason_none_is_false() -> None:
     assert [reason for reason in StopReason if not reason] == [StopReason.NONE]
 
 
-def test_every_code_with_which_a_scan_ends_at_something_has_a_reason_with_an_error() -> None:
+def test_every_scan_stop_code_has_reason_with_error() -> None:
     for code in range(codes.STOP_BLANK, codes.STOP_NO_BLANK + 1):
         assert stop_reason(code).error
     for code in (codes.STOP_DONE, codes.STOP_RANGE, codes.STOP_FULL, codes.STOP_TABLE_FULL):
         assert stop_reason(code) is StopReason.NONE
 
 
-def test_a_reason_that_was_pickled_for_an_executor_is_the_same_one_there() -> None:
+def test_unpickled_stop_reason_is_same_member() -> None:
     assert all(pickle.loads(pickle.dumps(reason)) is reason for reason in StopReason)

@@ -37,7 +37,7 @@ def store_with(root: Path, name: str) -> StorePaths:
     return StorePaths(root)
 
 
-def test_unknown_name_is_foreign_and_not_taken_by_a_salvage(tmp_path: Path) -> None:
+def test_unknown_name_is_foreign_and_not_taken_by_salvage(tmp_path: Path) -> None:
     paths = store_with(tmp_path / "store", IMAGINED)
     assert [str(one.path) for one in check_names(FS, paths)] == [IMAGINED]
     assert [one.name for one in _name_reasons(FS, paths)] == [IMAGINED]
@@ -59,7 +59,7 @@ def test_name_with_a_row_is_known_to_verify_and_preflight(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("imagined")
-def test_file_where_a_directory_is_needed_is_reported(tmp_path: Path) -> None:
+def test_file_in_place_of_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / IMAGINED).touch()
     [finding] = check_names(FS, StorePaths(tmp_path))
     assert "is a file where a directory is needed" in finding.text
@@ -81,7 +81,7 @@ def test_salvage_moves_what_has_a_row_and_removes_leftovers(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("imagined")
-def test_row_decides_whether_a_directory_is_a_store(tmp_path: Path) -> None:
+def test_table_row_decides_whether_directory_is_store(tmp_path: Path) -> None:
     (tmp_path / IMAGINED).mkdir()
     require_store(FS, StorePaths(tmp_path))
     assert set(names_for(Use.REBUILT)) == {IMAGINED, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.INDEX}
@@ -90,7 +90,7 @@ def test_row_decides_whether_a_directory_is_a_store(tmp_path: Path) -> None:
     assert group_of(IMAGINED) is Group.INDEX
 
 
-def test_each_name_of_a_path_has_a_row() -> None:
+def test_every_store_path_has_table_row() -> None:
     """A new property of StorePaths needs a row, or verify calls its file foreign."""
     root = Path("/store")
     paths = StorePaths(root)
@@ -100,16 +100,16 @@ def test_each_name_of_a_path_has_a_row() -> None:
     assert not missing, f"{missing} has no row in store/entries.py: say there what each tool does with it"
 
 
-def test_log_is_moved_last_by_a_salvage() -> None:
+def test_log_is_moved_last_by_salvage() -> None:
     assert names_for(Use.SALVAGED)[-1] == names.COMMIT_LOG
 
 
-def test_names_with_a_prefix_are_known() -> None:
+def test_names_with_known_prefix_are_accepted() -> None:
     assert is_for("timerwheel.1700000000000", Use.KNOWN)
     assert is_for("dledger-n0", Use.KNOWN)
     assert not is_for("dledger", Use.KNOWN)
     assert not is_for(names.LOST_FOUND, Use.KNOWN)
 
 
-def test_each_group_is_a_part_of_the_map() -> None:
+def test_every_entry_group_is_part_of_store_map() -> None:
     assert {group.value for group in Group} == {part.value for part in Part}

@@ -71,7 +71,7 @@ def service_threads() -> set[threading.Thread]:
 # What is there
 
 
-def test_a_clean_close_leaves_no_abort_and_a_checkpoint(tmp_path: Path) -> None:
+def test_clean_close_leaves_no_abort_and_checkpoint(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         results = [store.put(message) for message in numbered(50)]
         assert (tmp_path / "abort").read_text().isdigit()
@@ -90,7 +90,7 @@ def test_no_service_outlives_its_store() -> None:
     store.close()
 
 
-def test_an_empty_store_opens_again() -> None:
+def test_empty_store_opens_again() -> None:
     fs, store = memory_store()
     store.close()
     open_store(fs).close()
@@ -100,7 +100,7 @@ def test_an_empty_store_opens_again() -> None:
         assert bodies(store) == [b"first"]
 
 
-def test_a_store_killed_before_its_first_message_opens_again() -> None:
+def test_store_killed_before_first_message_opens_again() -> None:
     fs, first = memory_store()
     with first, open_store(killed(fs)) as store:
         assert not store.recovery.last_exit_ok
@@ -117,7 +117,7 @@ def test_second_close_is_ignored_and_put_after_close_is_refused() -> None:
         store.put_batch([Message("orders", b"late")])
 
 
-def test_a_reopen_keeps_messages_and_continues_offsets() -> None:
+def test_reopen_keeps_messages_and_continues_offsets() -> None:
     fs, store = memory_store()
     for message in numbered(300):
         store.put(message)
@@ -129,7 +129,7 @@ def test_a_reopen_keeps_messages_and_continues_offsets() -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
-def test_the_store_time_does_not_go_back_where_the_clock_did_while_the_store_was_closed(is_killed: bool) -> None:
+def test_store_time_does_not_follow_clock_set_back_during_close(is_killed: bool) -> None:
     clock = ManualClock(NOON_MS)
     fs, store = memory_store(clock=clock)
     with store:
@@ -198,7 +198,7 @@ def test_second_open_is_refused_without_affecting_first(tmp_path: Path) -> None:
     open_store(path=tmp_path).close()
 
 
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
+def test_second_process_is_refused(tmp_path: Path) -> None:
     script = f"from gantrymq import MessageStore; MessageStore.open({str(tmp_path)!r})"
     with open_store(path=tmp_path):
         refused = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -206,7 +206,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/orders/0"])
-def test_a_file_of_a_wrong_size_refuses_the_load_and_is_named(tmp_path: Path, folder: str) -> None:
+def test_file_of_wrong_size_refuses_load_and_is_named(tmp_path: Path, folder: str) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(400))
     victim = sorted((tmp_path / folder).iterdir())[1]
@@ -222,7 +222,7 @@ def test_a_file_of_a_wrong_size_refuses_the_load_and_is_named(tmp_path: Path, fo
     assert tree(tmp_path) == before
 
 
-def test_other_file_sizes_than_configured_are_found_from_the_files(tmp_path: Path) -> None:
+def test_file_sizes_are_taken_from_existing_files(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(400))
     with MessageStore.open(tmp_path, MessageStoreConfig()) as store:
@@ -232,7 +232,7 @@ def test_other_file_sizes_than_configured_are_found_from_the_files(tmp_path: Pat
         assert len(bodies(store)) == 400
 
 
-def test_a_size_that_must_hold_refuses_other_files(tmp_path: Path) -> None:
+def test_explicit_file_size_refuses_files_of_other_size(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
     before = tree(tmp_path)
@@ -241,7 +241,7 @@ def test_a_size_that_must_hold_refuses_other_files(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-def test_a_file_whose_name_is_no_multiple_of_the_size_is_named(tmp_path: Path) -> None:
+def test_file_name_not_multiple_of_file_size_is_named(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
     copy = tmp_path / "commitlog" / "00000000000000016385"
@@ -252,7 +252,7 @@ def test_a_file_whose_name_is_no_multiple_of_the_size_is_named(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["0000000000000001638", "00000000000000016384x", "lost+found.txt"])
-def test_a_foreign_file_in_the_log_stops_nothing_and_stays(tmp_path: Path, name: str) -> None:
+def test_foreign_file_in_log_directory_is_ignored_and_kept(tmp_path: Path, name: str) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
     foreign = tmp_path / "commitlog" / name
@@ -263,7 +263,7 @@ def test_a_foreign_file_in_the_log_stops_nothing_and_stays(tmp_path: Path, name:
         assert foreign.read_bytes() == content
 
 
-def test_a_missing_file_in_the_middle_of_the_log_is_named(tmp_path: Path) -> None:
+def test_missing_file_in_middle_of_log_is_named(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(500))
     files = sorted((tmp_path / "commitlog").iterdir())
@@ -278,7 +278,7 @@ def test_a_missing_file_in_the_middle_of_the_log_is_named(tmp_path: Path) -> Non
 # What a failure leaves
 
 
-def test_a_bad_address_is_an_error_that_leaves_the_store_closed() -> None:
+def test_bad_address_raises_and_leaves_store_closed() -> None:
     fs, store = memory_store()
     store.close()
     for name in ("my.host.invalid", "", "a b"):
@@ -288,7 +288,7 @@ def test_a_bad_address_is_an_error_that_leaves_the_store_closed() -> None:
         assert store.recovery.last_exit_ok
 
 
-def test_host_name_in_broker_ip1_is_resolved_for_the_store_host() -> None:
+def test_host_name_in_broker_ip1_is_resolved_for_store_host() -> None:
     with open_store(MemoryFileSystem(), config=replace(SMALL, broker_ip1="localhost", listen_port=10_000)) as store:
         store.put(numbered(1)[0])
         await_dispatch(store)
@@ -296,7 +296,7 @@ def test_host_name_in_broker_ip1_is_resolved_for_the_store_host() -> None:
         assert str(message.store_host) == str(store.store_host) == "127.0.0.1:10000"
 
 
-def test_a_refused_load_changes_nothing_and_holds_no_lock(tmp_path: Path) -> None:
+def test_refused_load_changes_nothing_and_releases_lock(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
     stray = tmp_path / "commitlog" / offset_name(SMALL.mapped_file_size_commit_log)
@@ -329,7 +329,7 @@ def test_close_with_failed_flush_raises_and_keeps_abort() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 300])
-def test_an_open_that_fails_at_any_operation_can_be_repeated(count: int) -> None:
+def test_open_failing_at_any_operation_can_be_repeated(count: int) -> None:
     """The disk fails at operation k of an open, for every k: the next open finds everything."""
     disk = MemoryFileSystem()
     if count:
@@ -351,7 +351,7 @@ def test_an_open_that_fails_at_any_operation_can_be_repeated(count: int) -> None
     assert k > 20
 
 
-def test_an_unreadable_directory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_directory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     fs, store = memory_store()
     store.close()
 
@@ -388,7 +388,7 @@ def test_query_returns_at_most_max_num() -> None:
         assert counts == {-1: 0, 0: 0, 1: 1, 2: 2, 1 << 70: 3, None: 3}
 
 
-def test_a_reader_of_a_live_store_sees_what_was_there_when_it_opened(tmp_path: Path) -> None:
+def test_reader_of_live_store_sees_messages_present_at_open(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(150))
         with open_reader(tmp_path) as reader:
@@ -416,7 +416,7 @@ def test_memory_file_system_writes_bytes_of_real_one(tmp_path: Path, config: Mes
 @pytest.mark.parametrize(
     "name", ["checkpoint", "abort", "lock", "commitlog/00000000000000000000", "index/20200101000000000"]
 )
-def test_a_directory_where_a_file_should_be_is_named_or_passed_over(tmp_path: Path, name: str) -> None:
+def test_directory_in_place_of_file_is_named_or_skipped(tmp_path: Path, name: str) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
     (tmp_path / name).unlink(missing_ok=True)
@@ -427,7 +427,7 @@ def test_a_directory_where_a_file_should_be_is_named_or_passed_over(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "consumequeue/orders", "consumequeue/orders/0", "index"])
-def test_a_file_where_a_directory_should_be_is_named_or_passed_over(tmp_path: Path, name: str) -> None:
+def test_file_in_place_of_directory_is_named_or_skipped(tmp_path: Path, name: str) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
     shutil.rmtree(tmp_path / name, ignore_errors=True)
@@ -438,7 +438,7 @@ def test_a_file_where_a_directory_should_be_is_named_or_passed_over(tmp_path: Pa
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
-def test_a_closed_reader_keeps_no_file_open(tmp_path: Path, rng: random.Random) -> None:
+def test_closed_reader_keeps_no_file_open(tmp_path: Path, rng: random.Random) -> None:
     """Nor does one that was dropped: a driver that plans for days would run out of descriptors before Python looks."""
     with open_store(path=tmp_path) as store:
         fill(store, 200, rng)

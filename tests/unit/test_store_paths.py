@@ -44,7 +44,7 @@ def filled(tmp_path: Path, config: MessageStoreConfig) -> Path:
     return tmp_path / "store"
 
 
-def test_the_log_is_where_store_path_commit_log_says(tmp_path: Path) -> None:
+def test_store_path_commit_log_decides_directory_of_log(tmp_path: Path) -> None:
     config = in_directories(tmp_path, "disk/log")
     store = filled(tmp_path, config)
     assert not (store / "commitlog").exists()
@@ -56,7 +56,7 @@ def test_the_log_is_where_store_path_commit_log_says(tmp_path: Path) -> None:
     assert list(verify_store(store, config, given=GEOMETRY_KEYS)) == []
 
 
-def test_rebuild_and_salvage_read_the_log_there_and_salvage_writes_into_its_own_store(tmp_path: Path) -> None:
+def test_rebuild_and_salvage_read_log_in_own_directory(tmp_path: Path) -> None:
     config = in_directories(tmp_path, "a", "b")
     store = filled(tmp_path, config)
     shutil.rmtree(store / "consumequeue")
@@ -69,14 +69,14 @@ def test_rebuild_and_salvage_read_the_log_there_and_salvage_writes_into_its_own_
         assert len(list(reader.messages())) == MESSAGES
 
 
-def test_salvage_does_not_write_into_a_log_directory(tmp_path: Path) -> None:
+def test_salvage_does_not_write_into_log_directory(tmp_path: Path) -> None:
     config = in_directories(tmp_path, "a")
     store = filled(tmp_path, config)
     with pytest.raises(StoreError, match="lies in the store"):
         salvage_store(store, tmp_path / "a" / "out", config)
 
 
-def test_several_directories_get_a_file_in_turn(tmp_path: Path) -> None:
+def test_log_files_alternate_between_directories(tmp_path: Path) -> None:
     config = in_directories(tmp_path, "b", "a")
     filled(tmp_path, config)
     count = len(names(tmp_path / "a")) + len(names(tmp_path / "b"))
@@ -85,7 +85,7 @@ def test_several_directories_get_a_file_in_turn(tmp_path: Path) -> None:
     assert names(tmp_path / "b") == list(range(1, count, 2))
 
 
-def test_a_read_only_directory_is_read_and_gets_no_file(tmp_path: Path) -> None:
+def test_read_only_log_directory_is_read_but_not_written(tmp_path: Path) -> None:
     store = filled(tmp_path, in_directories(tmp_path, "old"))
     old = names(tmp_path / "old")
     config = in_directories(tmp_path, "old", "new", read_only="old")
@@ -97,7 +97,7 @@ def test_a_read_only_directory_is_read_and_gets_no_file(tmp_path: Path) -> None:
     assert names(tmp_path / "new")[0] == len(old)
 
 
-def test_a_full_directory_is_left_out_while_another_has_room() -> None:
+def test_full_log_directory_is_skipped_while_other_has_room() -> None:
     config = replace(SMALL, store_path_commit_log="/disks/a,/disks/b,/disks/c")
     paths = StorePaths.of(ROOT, config)
     assert [paths.directory_for(number).name for number in range(5)] == ["a", "b", "c", "a", "b"]
@@ -105,7 +105,7 @@ def test_a_full_directory_is_left_out_while_another_has_room() -> None:
     assert paths.directory_for(1, set(paths.commit_logs)).name == "b"
 
 
-def test_a_writer_skips_a_full_disk(tmp_path: Path) -> None:
+def test_writer_skips_full_disk(tmp_path: Path) -> None:
     class OneFull(MemoryFileSystem):
         def used_ratio(self, path: Path) -> float:
             return 0.87 if path.name == "a" else 0.1
@@ -119,7 +119,7 @@ def test_a_writer_skips_a_full_disk(tmp_path: Path) -> None:
     assert fs.scan(tmp_path / "a") == []
 
 
-def test_a_file_that_lies_in_two_directories_is_refused_and_named(tmp_path: Path) -> None:
+def test_file_in_two_directories_is_refused_and_named(tmp_path: Path) -> None:
     config = in_directories(tmp_path, "a", "b")
     store = filled(tmp_path, config)
     first = min((tmp_path / "a").iterdir())
@@ -129,7 +129,7 @@ def test_a_file_that_lies_in_two_directories_is_refused_and_named(tmp_path: Path
 
 
 @pytest.mark.parametrize("missing", ["removed", "empty"])
-def test_one_of_several_directories_that_is_not_mounted_is_named(tmp_path: Path, missing: str) -> None:
+def test_unmounted_log_directory_of_several_is_named(tmp_path: Path, missing: str) -> None:
     config = in_directories(tmp_path, "a", "b")
     store = filled(tmp_path, config)
     (tmp_path / "b").rename(tmp_path / "unmounted")
@@ -142,7 +142,7 @@ def test_one_of_several_directories_that_is_not_mounted_is_named(tmp_path: Path,
         assert str(tmp_path / "b") in str(reader.problems[0])
 
 
-def test_a_new_directory_beside_the_old_ones_is_no_missing_one(tmp_path: Path) -> None:
+def test_new_empty_log_directory_is_not_reported_missing(tmp_path: Path) -> None:
     store = filled(tmp_path, in_directories(tmp_path, "a"))
     with open_store(RealFileSystem(), store, in_directories(tmp_path, "a", "b")) as again:
         again.put_batch(numbered(MESSAGES))
@@ -152,12 +152,12 @@ def test_a_new_directory_beside_the_old_ones_is_no_missing_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["/a, /b", "/a,,/b", ",/a"])
-def test_a_list_that_rocketmq_reads_as_another_directory_is_refused(text: str) -> None:
+def test_directory_list_read_differently_by_rocketmq_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="storePathCommitLog"):
         read_settings({"storePathCommitLog": text})
 
 
-def test_the_settings_of_another_store_do_not_open_its_log(tmp_path: Path) -> None:
+def test_settings_naming_log_of_other_store_are_refused(tmp_path: Path) -> None:
     config = replace(in_directories(tmp_path, "log"), store_path_root_dir=str(tmp_path / "store"))
     store = filled(tmp_path, config)
     shutil.copytree(store, tmp_path / "copy")
@@ -188,7 +188,7 @@ def front_elsewhere(tmp_path: Path) -> tuple[Path, MessageStoreConfig]:
 
 @pytest.mark.parametrize("mount", ["removed", "empty", "lost+found"])
 @pytest.mark.parametrize("listed", ["storePathCommitLog", "readOnlyCommitLogStorePaths"])
-def test_a_directory_with_the_oldest_files_that_is_not_mounted_is_refused(
+def test_unmounted_directory_of_oldest_files_is_refused(
     front_elsewhere: tuple[Path, MessageStoreConfig], tmp_path: Path, mount: str, listed: str
 ) -> None:
     store, config = front_elsewhere
@@ -234,7 +234,7 @@ def test_missing_option_for_directory_of_oldest_files_is_reported(
         assert [str(one) for one in opened.notes] == [str(note)]
 
 
-def test_files_that_retention_removed_are_not_reported_missing(
+def test_expired_files_are_not_reported_missing(
     front_elsewhere: tuple[Path, MessageStoreConfig], tmp_path: Path
 ) -> None:
     store, _ = front_elsewhere

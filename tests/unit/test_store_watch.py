@@ -113,7 +113,7 @@ def test_store_with_files_changed_by_another_program_stops_acknowledging(
 
 
 @pytest.mark.parametrize("growth", [0, 1, 2, 10, 30])
-def test_store_watch_of_a_list_that_grows_checks_each_file_again(growth: int) -> None:
+def test_store_watch_of_growing_list_checks_each_file_again(growth: int) -> None:
     # With the place computed from the number of the step, file 25 was not due in 800 steps in a row at one file a step.
     watched, files, gap, longest = _Round(), list(range(30)), 0, 0
     for _ in range(2_000):
@@ -125,9 +125,7 @@ def test_store_watch_of_a_list_that_grows_checks_each_file_again(growth: int) ->
 
 
 @pytest.mark.parametrize("harm", [remove, replace_by_a_copy])
-def test_sync_flush_never_acknowledges_into_a_file_that_has_no_name(
-    tmp_path: Path, harm: Callable[[Path], None]
-) -> None:
+def test_sync_flush_into_unlinked_file_is_not_acknowledged(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     store = MessageStore.open(tmp_path / "store", SYNC)
     assert store.put(MESSAGE).status is PutMessageStatus.PUT_OK
     harm(written(tmp_path / "store"))
@@ -137,7 +135,7 @@ def test_sync_flush_never_acknowledges_into_a_file_that_has_no_name(
     assert (tmp_path / "store" / "abort").exists()
 
 
-def test_the_failure_is_one_line_in_the_log_with_the_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_watch_failure_is_one_log_line_with_path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = MessageStore.open(tmp_path / "store", SMALL, on_failure=log_failure)
     store.put(MESSAGE)
     await_dispatch(store)
@@ -150,7 +148,7 @@ def test_the_failure_is_one_line_in_the_log_with_the_path(tmp_path: Path, caplog
     assert "was removed by another program" in line
 
 
-def test_a_log_file_made_ahead_that_was_removed_is_made_again(tmp_path: Path) -> None:
+def test_removed_preallocated_log_file_is_created_again(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", SMALL) as store:
         for _ in range(40):
             store.put(MESSAGE)
@@ -180,7 +178,7 @@ def test_deletion_by_retention_does_not_stop_acknowledging(tmp_path: Path) -> No
 # The lock
 
 
-def test_a_second_writer_is_refused_where_the_lock_file_was_removed(tmp_path: Path) -> None:
+def test_second_writer_after_removed_lock_file_is_refused(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", SMALL):
         (tmp_path / "store" / "lock").unlink()
         with pytest.raises(StoreLockedError, match="is open in another process"):
@@ -191,7 +189,7 @@ def test_a_second_writer_is_refused_where_the_lock_file_was_removed(tmp_path: Pa
     MessageStore.open(tmp_path / "store", SMALL).close()
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_forked_child_does_not_keep_lock(tmp_path: Path) -> None:
     store = MessageStore.open(tmp_path / "store", SMALL, housekeeping=False)
     ends = os.pipe()
     child = os.fork()

@@ -20,5 +20,5 @@ from gantrymq.errors import system_reason
         (UnicodeError("label too long"), "label too long"),
     ],
 )
-def test_an_address_of_asyncio_is_left_out_and_other_numbers_are_not_errno(error: OSError, text: str) -> None:
+def test_system_reason_omits_asyncio_address_and_wrong_errno(error: OSError, text: str) -> None:
     assert system_reason(error) == text

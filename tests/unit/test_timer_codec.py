@@ -53,19 +53,19 @@ UNITS = [
 ]
 
 
-def test_the_wheel_is_two_rounds_of_a_week_of_seconds() -> None:
+def test_timer_wheel_is_two_rounds_of_a_week_of_seconds() -> None:
     assert WHEEL_SIZE == 38_707_200
     assert slot_number(TIME_MS // 1000) == 512_000
 
 
-def test_a_slot_has_the_bytes_of_java() -> None:
+def test_timer_slot_has_bytes_of_java() -> None:
     slot = Slot(TIME_MS // 1000, 52, 104, 3, 0)
     assert encode_slot(slot) == JAVA_SLOT
     assert decode_slot(JAVA_SLOT) == slot
     assert tuple(np.frombuffer(JAVA_SLOT, SLOT_DTYPE)[0].tolist()) == slot
 
 
-def test_a_timer_log_has_the_bytes_of_java() -> None:
+def test_timer_log_has_bytes_of_java() -> None:
     ours = b"".join(map(encode_unit, UNITS))
     assert (ours + encode_timer_blank(200 - len(ours))).ljust(200, b"\0") == JAVA_LOG
     for number, unit in enumerate(UNITS):
@@ -78,7 +78,7 @@ def test_a_timer_log_has_the_bytes_of_java() -> None:
     assert UNITS[1].slot_ms == TIME_MS + 5002
 
 
-def test_a_checkpoint_has_the_bytes_of_java() -> None:
+def test_timer_checkpoint_has_bytes_of_java() -> None:
     page = TimerCheckpoint(TIME_MS + 1000, 104, 7, 9, 2, TIME_MS + 2000, 5)
     assert encode_timer_checkpoint(page) == JAVA_CHECK
     assert decode_timer_checkpoint(JAVA_CHECK) == page
@@ -99,12 +99,12 @@ def test_a_checkpoint_has_the_bytes_of_java() -> None:
         (JAVA_LOG[:36] + b"\xff" * 4 + JAVA_LOG[40:52], 0),
     ],
 )
-def test_arbitrary_bytes_are_not_a_timer_unit(raw: bytes, position: int) -> None:
+def test_arbitrary_bytes_are_not_timer_unit(raw: bytes, position: int) -> None:
     assert decode_unit(raw, position) is None
 
 
 @given(st.binary(min_size=0, max_size=60), st.integers(0, 1 << 40))
-def test_any_bytes_are_a_unit_or_none(raw: bytes, position: int) -> None:
+def test_any_bytes_decode_to_timer_unit_or_none(raw: bytes, position: int) -> None:
     unit = decode_unit(raw, position)
     assert unit is None or encode_unit(unit)[:44] == raw[:44]
 
@@ -114,7 +114,7 @@ def test_every_slot_is_read_back(numbers: tuple[int, int, int, int, int]) -> Non
     assert tuple(decode_slot(encode_slot(Slot(*numbers)))) == numbers
 
 
-def test_a_handle_has_the_text_of_java() -> None:
+def test_recall_handle_has_text_of_java() -> None:
     handle = RecallHandle("orders", "broker-a", "1700000000001", "7F00000100002A139A5500000000AB01")
     assert encode_recall_handle(handle) == JAVA_HANDLE
     assert decode_recall_handle(JAVA_HANDLE) == handle
@@ -124,13 +124,13 @@ def test_a_handle_has_the_text_of_java() -> None:
 @pytest.mark.parametrize(
     "text", ["", "!", "djEg", "djEgYSBiIGM=", "djIgYSBiIGMgZA==", "é", "djEgb3JkZXJz" * 9 + "A", "+/+/"]
 )
-def test_a_forged_handle_is_one_error(text: str) -> None:
+def test_forged_recall_handle_raises_one_error(text: str) -> None:
     with pytest.raises(ValueError, match="recall handle is invalid"):
         decode_recall_handle(text)
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_a_handle_or_one_error(text: str) -> None:
+def test_any_text_is_recall_handle_or_raises_one_error(text: str) -> None:
     try:
         decode_recall_handle(text)
     except ValueError as error:

@@ -33,7 +33,7 @@ def test_timer_message_is_delivered_at_its_time_and_never_before() -> None:
     case.close()
 
 
-def test_a_delivered_message_has_the_fields_of_the_one_sent() -> None:
+def test_delivered_timer_message_has_sent_fields() -> None:
     case = TimerCase()
     case.send(b"body", deliver_ms=NOON_MS + SECOND_MS, KEYS="k", UNIQ_KEY="U")
     case.step()
@@ -56,7 +56,7 @@ def test_a_delivered_message_has_the_fields_of_the_one_sent() -> None:
     case.close()
 
 
-def test_a_message_that_is_accepted_can_be_delivered() -> None:
+def test_accepted_timer_message_can_be_delivered() -> None:
     """The longest properties that may wait, and one byte more, which would never be delivered."""
     case = TimerCase()
     due_ms = NOON_MS + 3 * SECOND_MS
@@ -96,7 +96,7 @@ def test_past_delivery_time_delivers_at_once() -> None:
     case.close()
 
 
-def test_flow_control_refuses_above_twice_the_limit() -> None:
+def test_flow_control_refuses_above_twice_limit() -> None:
     case = TimerCase(config=replace(TIMED, timer_congest_num_each_slot=3))
     for _ in range(4):
         case.send(deliver_ms=NOON_MS + 9 * SECOND_MS)
@@ -108,7 +108,7 @@ def test_flow_control_refuses_above_twice_the_limit() -> None:
     case.close()
 
 
-def test_a_long_delay_rolls_and_stays_in_order_of_time() -> None:
+def test_long_delay_rolls_in_order_of_time() -> None:
     case = TimerCase(config=replace(TIMED, timer_roll_window_slots=10))
     case.send(b"far", deliver_ms=NOON_MS + 47 * SECOND_MS)
     case.step()
@@ -123,7 +123,7 @@ def test_a_long_delay_rolls_and_stays_in_order_of_time() -> None:
 
 
 @pytest.mark.parametrize("with_topic", [False, True])
-def test_a_recalled_message_is_not_delivered(with_topic: bool) -> None:
+def test_recalled_message_is_not_delivered(with_topic: bool) -> None:
     case = TimerCase(config=replace(TIMED, append_topic_for_timer_delete_key=with_topic, timer_roll_window_slots=10))
     due_ms = NOON_MS + 25 * SECOND_MS
     case.send(b"kept", deliver_ms=due_ms, UNIQ_KEY="A")
@@ -136,7 +136,7 @@ def test_a_recalled_message_is_not_delivered(with_topic: bool) -> None:
     case.close()
 
 
-def test_a_store_without_timers_gets_no_files() -> None:
+def test_store_without_timers_gets_no_files() -> None:
     case = TimerCase()
     case.store.put(Message("orders", b"plain"))
     case.wait(3 * SECOND_MS)
@@ -144,7 +144,7 @@ def test_a_store_without_timers_gets_no_files() -> None:
     assert not any("timer" in path.name for path in files_of(case.fs))
 
 
-def test_a_wheel_takes_no_more_space_than_its_slots() -> None:
+def test_wheel_takes_no_more_space_than_its_slots() -> None:
     case = TimerCase(slots=SLOTS)
     case.send(deliver_ms=NOON_MS + 5 * SECOND_MS)
     case.step()
@@ -156,7 +156,7 @@ def test_a_wheel_takes_no_more_space_than_its_slots() -> None:
 
 
 @pytest.mark.parametrize("ends", ["close", "kill"])
-def test_the_next_start_delivers_waiting_timers_once(ends: str) -> None:
+def test_next_start_delivers_waiting_timer_messages_once(ends: str) -> None:
     case = TimerCase()
     for number in range(40):
         case.send(b"%d" % number, deliver_ms=NOON_MS + (number % 8 + 2) * SECOND_MS)
@@ -170,7 +170,7 @@ def test_the_next_start_delivers_waiting_timers_once(ends: str) -> None:
     case.close()
 
 
-def test_a_start_after_weeks_delivers_everything_and_then_what_is_new() -> None:
+def test_start_after_weeks_delivers_due_and_then_new_messages() -> None:
     case = TimerCase(slots=SLOTS)
     for days in range(1, 3):
         case.send(b"%d" % days, deliver_ms=NOON_MS + days * DAY_MS)
@@ -187,7 +187,7 @@ def test_a_start_after_weeks_delivers_everything_and_then_what_is_new() -> None:
     case.close()
 
 
-def test_a_clock_that_jumps_delivers_each_message_once_and_not_early() -> None:
+def test_clock_jump_delivers_each_message_once_and_not_early() -> None:
     clock = JumpingClock()
     case = TimerCase(clock=clock)
     case.send(b"a", deliver_ms=clock.now_ms() + HOUR_MS)
@@ -209,7 +209,7 @@ def test_a_clock_that_jumps_delivers_each_message_once_and_not_early() -> None:
     case.close()
 
 
-def test_the_checkpoint_waits_for_the_log_to_be_durable() -> None:
+def test_timer_checkpoint_waits_for_durable_log() -> None:
     case = TimerCase()
     case.is_durable = lambda end: False
     case.send(deliver_ms=NOON_MS + 2 * SECOND_MS)
@@ -264,7 +264,7 @@ def test_damaged_timer_files_lose_no_message(name: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("is_wheel_old", [False, True], ids=["wheel as it was", "old wheel"])
-def test_units_after_the_checkpoint_are_delivered_once(is_wheel_old: bool) -> None:
+def test_timer_units_after_checkpoint_are_delivered_once(is_wheel_old: bool) -> None:
     """A power cut may take the slots of the wheel that the timer log already has units for."""
     case = TimerCase()
     case.send(b"before", deliver_ms=NOON_MS + 9 * SECOND_MS)
@@ -289,7 +289,7 @@ def test_units_after_the_checkpoint_are_delivered_once(is_wheel_old: bool) -> No
     case.close()
 
 
-def test_a_wheel_that_rocketmq_kept_in_snapshots_is_rebuilt_once() -> None:
+def test_timer_wheel_of_rocketmq_snapshots_is_rebuilt_once() -> None:
     """With timerWheelSnapshotFlush the file itself may be of any time."""
     case = TimerCase()
     for number in range(40):
@@ -307,7 +307,7 @@ def test_a_wheel_that_rocketmq_kept_in_snapshots_is_rebuilt_once() -> None:
     case.close()
 
 
-def test_a_wheel_that_is_damaged_while_it_is_in_use_is_made_again() -> None:
+def test_timer_wheel_damaged_in_use_is_rebuilt() -> None:
     case = TimerCase()
     for number in range(20):
         case.send(b"%02d" % number, deliver_ms=NOON_MS + (number % 5 + 4) * SECOND_MS)
@@ -329,7 +329,7 @@ def test_timer_of_deleted_topic_is_not_delivered() -> None:
     case.close()
 
 
-def test_messages_that_are_delivered_together_are_as_those_that_go_alone(
+def test_timer_messages_delivered_together_equal_those_delivered_singly(
     monkeypatch: pytest.MonkeyPatch, rng: random.Random
 ) -> None:
     """The quick way edits bytes; the plain way decodes and encodes."""
@@ -361,7 +361,7 @@ def test_messages_that_are_delivered_together_are_as_those_that_go_alone(
 
 
 @pytest.mark.parametrize("how", ["", "closed", "killed", "rebuilt", "rolls"])
-def test_waiting_timers_of_a_deleted_topic_are_not_counted(how: str) -> None:
+def test_waiting_timers_of_deleted_topic_are_not_counted(how: str) -> None:
     """Neither those in the wheel nor one that is read from the timer topic after the deletion."""
     config = replace(TIMED, timer_roll_window_slots=10) if how == "rolls" else TIMED
     case = TimerCase(config=config)
@@ -394,7 +394,7 @@ def test_waiting_timers_of_a_deleted_topic_are_not_counted(how: str) -> None:
     case.close()
 
 
-def test_a_negative_count_of_timers_in_the_file_counts_as_none() -> None:
+def test_negative_timer_count_in_file_is_read_as_0() -> None:
     case = TimerCase()
     case.send(b"later", deliver_ms=NOON_MS + 25 * SECOND_MS)
     case.step()

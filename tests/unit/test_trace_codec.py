@@ -18,7 +18,7 @@ WRITTEN = (
 )
 
 
-def test_a_record_is_written_as_java_writes_it() -> None:
+def test_record_is_written_as_java_writes_it() -> None:
     assert encode_traces([PUB]) == WRITTEN
     assert decode_traces(WRITTEN * 2) == ([PUB, PUB], [])
     after = TraceRecord(TraceType.SUB_AFTER, 5, group="g", msg_id="ID", request_id="R", cost_ms=1, context_code=4)
@@ -60,7 +60,7 @@ def test_malformed_trace_records_are_returned_beside_valid_ones(wrong: str) -> N
     assert decode_traces(f"{WRITTEN}{wrong}\x02{WRITTEN}") == ([PUB, PUB], [wrong] if wrong else [])
 
 
-def test_a_separator_in_a_field_does_not_end_it() -> None:
+def test_separator_in_field_does_not_end_it() -> None:
     (record,), _ = decode_traces(encode_traces([TraceRecord(TraceType.RECALL, topic="a\x01b\x02c")]))
     assert record.topic == "a b c"
 

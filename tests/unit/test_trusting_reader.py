@@ -69,7 +69,7 @@ def flip(path: Path, phy_offset: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 200])
-def test_a_closed_store_reads_the_same_and_only_its_last_record_is_read(tmp_path, rng, count):
+def test_reader_of_closed_store_checks_only_last_record(tmp_path, rng, count):
     path = closed_store(tmp_path, count, rng)
     with open_reader(path) as whole, trusting(path) as quick:
         lines = dump(whole)
@@ -82,7 +82,7 @@ def test_a_closed_store_reads_the_same_and_only_its_last_record_is_read(tmp_path
 
 
 @pytest.mark.parametrize("after", [0, 1, 150])
-def test_a_store_that_is_being_written_reads_the_same(tmp_path, rng, after):
+def test_trusting_reader_of_live_store_reads_same_records(tmp_path, rng, after):
     with MessageStore.open(tmp_path, FLUSHING_SOON, given=GEOMETRY_KEYS, housekeeping=False) as store:
         known = fill(store, 200, rng)[-1].phy_offset
         deadline = time.monotonic() + 20
@@ -99,7 +99,7 @@ def test_a_store_that_is_being_written_reads_the_same(tmp_path, rng, after):
             assert quick.recovery.start_offset >= known
 
 
-def test_records_without_queue_units_are_found_in_the_log(tmp_path, rng):
+def test_records_without_queue_units_are_found_in_log(tmp_path, rng):
     path = closed_store(tmp_path, 200, rng)
     with open_reader(path) as whole:
         expected = dump(whole)
@@ -129,7 +129,7 @@ def test_damage_before_last_record_does_not_end_log(tmp_path):
         assert quick.message_at(places[-1]) is not None
 
 
-def test_a_last_record_that_is_damaged_is_nothing_to_begin_with(tmp_path):
+def test_damaged_last_record_starts_full_recovery(tmp_path):
     with open_store(path=tmp_path) as store:
         last = [store.put(message).phy_offset for message in numbered(150)][-1]
         await_dispatch(store)
@@ -148,7 +148,7 @@ def test_reader_after_crash_checks_every_record(tmp_path, rng):
         assert dump(quick) == dump(whole)
 
 
-def test_a_checkpoint_that_cannot_be_right_is_not_trusted(tmp_path, rng):
+def test_impossible_checkpoint_is_not_trusted(tmp_path, rng):
     """Such as RocketMQ has for a moment after it has cut a log whose end its checkpoint knew."""
     path = closed_store(tmp_path, 200, rng)
     with open_reader(path) as whole:
