@@ -437,6 +437,17 @@ def committed_texts() -> Iterator[tuple[str, str]]:
             yield name, data.decode("utf-8", "replace")
 
 
+def test_module_names_of_tests_are_unique() -> None:
+    """pytest imports a module of a folder without ``__init__.py`` by its bare name: two of one name end the run."""
+    tests = ROOT / "tests"
+    bare = [path for path in tests.rglob("*.py") if not (path.parent / "__init__.py").exists()]
+    paths: dict[str, list[str]] = {}
+    for path in bare:
+        if path.name != "conftest.py":
+            paths.setdefault(path.name, []).append(str(path.relative_to(tests)))
+    tell([f"{name}: {', '.join(sorted(doubles))}" for name, doubles in paths.items() if len(doubles) > 1])
+
+
 def test_no_registry_host_and_no_local_path() -> None:
     findings = []
     for name, text in committed_texts():

@@ -252,7 +252,7 @@ def kill_while_putting(path: Path, after: int, **options: Any) -> list[Line]:
     That is done at about ``after`` acknowledged messages; returns everything that was acknowledged. ``options`` are
     those of the victim.
     """
-    victim = Path(__file__).parent / "crash" / "victim.py"
+    victim = Path(__file__).parents[1] / "crash" / "victim.py"
     options = {"path": str(path), "settings": SMALL_KEYS, **options}
     with subprocess.Popen([sys.executable, str(victim), json.dumps(options)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -7,7 +7,7 @@ Each unpacks to one folder with ``store/``, ``about.json`` (how it came to be, a
 import tarfile
 from pathlib import Path
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
 
 
