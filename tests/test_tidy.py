@@ -220,7 +220,7 @@ def test_imports_go_one_way() -> None:
     tell(findings)
 
 
-def test_parts_of_the_tools_import_one_way() -> None:
+def test_parts_of_tools_import_one_way() -> None:
     findings = []
     for module in in_layers({"tools"}):
         part = module.name.split(".")[2] if module.name.count(".") > 1 else ""
@@ -265,7 +265,7 @@ def test_store_has_one_composition_root() -> None:
     assert package is None or not imports(package), "store/__init__.py stays nearly empty: it imports nothing of ours"
 
 
-def test_executors_import_only_the_reader() -> None:
+def test_executors_import_only_reader() -> None:
     tell(
         [
             f"{module.shown}:{one.line}: runs on Spark's executors and may not import {one.target}"
@@ -277,7 +277,7 @@ def test_executors_import_only_the_reader() -> None:
     )
 
 
-def test_pure_layers_touch_nothing() -> None:
+def test_pure_layers_use_no_file_socket_thread_or_clock() -> None:
     findings = []
     for module in in_layers(PURE):
         if any(f"{module.name}.".startswith(f"{name}.") for name in PURE_BUT):
@@ -295,7 +295,7 @@ def test_pure_layers_touch_nothing() -> None:
     tell(findings)
 
 
-def test_log_lines_go_one_way() -> None:
+def test_structlog_is_imported_only_by_logs_and_serving() -> None:
     """Lines of other loggers go to stdout in a program that has not configured structlog."""
     tell(
         [
@@ -321,7 +321,7 @@ def bound(module: Module) -> set[str]:
     return names
 
 
-def test_scripts_import_what_there_is() -> None:
+def test_scripts_import_existing_names() -> None:
     """Benchmarks and examples, which no test runs: what they use of ours may be renamed."""
     findings = []
     for path in sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]):
@@ -341,7 +341,7 @@ def test_scripts_import_what_there_is() -> None:
 # Names and docstrings
 
 
-def test_every_module_has_a_telling_name() -> None:
+def test_module_name_says_what_it_does() -> None:
     tell(
         [
             f"{module.shown}: name it after what it does"
@@ -366,7 +366,7 @@ def undocumented(node: ast.AST, prefix: str) -> Iterator[str]:
             yield from undocumented(child, f"{prefix}{child.name}.")
 
 
-def test_all_that_is_public_has_a_docstring() -> None:
+def test_public_definition_has_docstring() -> None:
     findings = []
     for module in modules().values():
         if not ast.get_docstring(module.tree):
@@ -408,7 +408,7 @@ def measured() -> dict[str, tuple[int, str]]:
 
 
 @pytest.mark.parametrize("what", LIMITS)
-def test_sizes_stay_within_the_limits(what: str) -> None:
+def test_file_and_function_sizes_stay_within_limits(what: str) -> None:
     size, where = measured()[what]
     assert size <= LIMITS[what], f"{what}: {size} at {where}; the limit is {LIMITS[what]}"
 
@@ -437,6 +437,17 @@ def committed_texts() -> Iterator[tuple[str, str]]:
             yield name, data.decode("utf-8", "replace")
 
 
+def test_module_names_of_tests_are_unique() -> None:
+    """pytest imports a module of a folder without ``__init__.py`` by its bare name: two of one name end the run."""
+    tests = ROOT / "tests"
+    bare = [path for path in tests.rglob("*.py") if not (path.parent / "__init__.py").exists()]
+    paths: dict[str, list[str]] = {}
+    for path in bare:
+        if path.name != "conftest.py":
+            paths.setdefault(path.name, []).append(str(path.relative_to(tests)))
+    tell([f"{name}: {', '.join(sorted(doubles))}" for name, doubles in paths.items() if len(doubles) > 1])
+
+
 def test_no_registry_host_and_no_local_path() -> None:
     findings = []
     for name, text in committed_texts():
@@ -446,7 +457,7 @@ def test_no_registry_host_and_no_local_path() -> None:
     tell(findings)
 
 
-def test_property_names_stand_in_one_place() -> None:
+def test_property_names_are_literals_only_in_model() -> None:
     """A property with a meaning has its name in ``model.message``; others import it."""
     names = {value for name, value in vars(message).items() if name.startswith("PROPERTY_")}
     tell(
@@ -460,7 +471,7 @@ def test_property_names_stand_in_one_place() -> None:
     )
 
 
-def test_the_places_that_the_guide_names_exist() -> None:
+def test_paths_and_names_in_architecture_guide_exist() -> None:
     """The tables and the ten changes of docs/ARCHITECTURE.md: files, and the names in brackets behind them."""
     guide = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
     table = guide.partition("## Where would I change")[2].partition("\n## The packages")[0]
@@ -482,7 +493,7 @@ def test_size_of_filler_units_is_known_in_two_places() -> None:
     assert knowing == {"gantrymq.format.queue_entry", "gantrymq.kernels.queues"}
 
 
-def test_links_of_the_documents_lead_to_files() -> None:
+def test_link_in_document_leads_to_file() -> None:
     tell(
         [
             f"{name}: there is no {target}"
@@ -494,7 +505,7 @@ def test_links_of_the_documents_lead_to_files() -> None:
     )
 
 
-def test_the_lock_answers_pyproject() -> None:
+def test_requirements_lock_satisfies_pyproject() -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     wanted = [
         *pyproject["project"]["dependencies"],
@@ -515,7 +526,7 @@ def test_the_lock_answers_pyproject() -> None:
     )
 
 
-def test_no_pattern_has_a_possessive_group() -> None:
+def test_no_pattern_has_possessive_group() -> None:
     """Python before 3.11.5 (Debian 12 has 3.11.2) does not match (?:a|b)*+ as later ones do. Use (?>(?:a|b)*)."""
     group = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+[^+]")
     lines = [(path, line) for path in SRC.rglob("*.py") for line in path.read_text("utf-8").splitlines()]

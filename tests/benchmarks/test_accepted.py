@@ -43,11 +43,11 @@ def compared(tmp_path: Path, *races: Race) -> list[str]:
     [([4.0], []), ([2.1], []), ([2.0], ["even"]), ([1.0, 3.0], []), ([9.0], [])],
     ids=["as before", "a bit more than half", "half", "half only once", "better"],
 )
-def test_halved_ratio_is_a_collapse_only_if_repeated(tmp_path: Path, ours: list[float], collapsed: list[str]) -> None:
+def test_halved_ratio_is_collapse_only_if_repeated(tmp_path: Path, ours: list[float], collapsed: list[str]) -> None:
     assert compared(tmp_path, race("even", *ours), race("other", 2.0), race("new", 0.1)) == collapsed
 
 
-def test_a_race_that_fails_has_collapsed(tmp_path: Path) -> None:
+def test_failed_race_is_collapse(tmp_path: Path) -> None:
     def broken(folder: Path) -> dict[str, float]:
         raise RuntimeError("no")
 
@@ -59,7 +59,7 @@ def test_saved_ratios_are_read_back(tmp_path: Path) -> None:
     assert accepted.load(tmp_path / "kept.json") == {"even": 4.0, "other": 2.0}
 
 
-def test_places_that_can_be_written_are_left_as_they_were(tmp_path: Path) -> None:
+def test_writable_output_paths_stay_unchanged(tmp_path: Path) -> None:
     kept, new = tmp_path / "kept.json", tmp_path / "new.json"
     kept.write_text("{}")
     for accept in (kept, new, None):
@@ -68,7 +68,7 @@ def test_places_that_can_be_written_are_left_as_they_were(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b'{"a": "b"}', b'{"a": 0}', b'{"\xff": 1}'])
-def test_a_file_that_is_none_is_named(tmp_path: Path, raw: bytes) -> None:
+def test_invalid_ratios_file_is_named_in_error(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "a.json").write_bytes(raw)
     with pytest.raises(accepted.AcceptedError, match=r"a\.json"):
         accepted.load(tmp_path / "a.json")

@@ -24,7 +24,7 @@ def quiet(text: str) -> None:
     """Nobody listens."""
 
 
-def test_sides_run_in_turn_and_the_ratio_is_that_of_medians(tmp_path: Path) -> None:
+def test_sides_run_in_turn_and_ratio_is_of_medians(tmp_path: Path) -> None:
     order: list[str] = []
     java, ours = iter([1.0, 9.0, 2.0]), iter([4.0, 100.0, 6.0])
 
@@ -43,7 +43,7 @@ def test_sides_run_in_turn_and_the_ratio_is_that_of_medians(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sides_that_did_not_do_the_same_work_have_no_ratio(tmp_path: Path) -> None:
+def test_sides_with_different_work_have_no_ratio(tmp_path: Path) -> None:
     ends = iter([7.0, 7.0, 7.0, 8.0])
 
     def side(folder: Path) -> dict[str, float]:
@@ -84,14 +84,14 @@ def test_servers_run_from_first_to_last_round_of_race(tmp_path: Path) -> None:
     assert told == ["begin", "round", "round", "end"]
 
 
-def test_our_servers_are_started_as_a_user_starts_them_and_killed(tmp_path: Path) -> None:
+def test_own_servers_start_by_command_and_are_killed(tmp_path: Path) -> None:
     with serving(serve_ours(tmp_path / "store", {"flushDiskType": "ASYNC_FLUSH"})) as ready:
         assert {"namesrv", "broker"} <= ready.keys()
         assert (tmp_path / "store" / "abort").exists()
     assert (tmp_path / "store" / "abort").exists()
 
 
-def test_a_server_that_does_not_start_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+def test_failed_server_start_raises_with_last_output_lines(tmp_path: Path) -> None:
     with (
         pytest.raises(SideError, match="ended with 1: no port"),
         serving([sys.executable, "-c", "raise SystemExit('no port')"]),
@@ -100,7 +100,7 @@ def test_a_server_that_does_not_start_is_an_error_with_its_last_words(tmp_path: 
 
 
 @pytest.mark.slow
-def test_both_brokers_are_raced_with_the_real_client(tmp_path: Path) -> None:
+def test_both_brokers_are_raced_with_real_client(tmp_path: Path) -> None:
     java = JavaSide.find(None)
     if java is None:
         pytest.skip("no RocketMQ to race against")
@@ -110,7 +110,7 @@ def test_both_brokers_are_raced_with_the_real_client(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # `make bench-smoke` runs both sides in CI
-def test_both_sides_of_a_race_do_the_same(tmp_path: Path) -> None:
+def test_race_sides_do_same_work(tmp_path: Path) -> None:
     java = JavaSide.find(None)
     if java is None:
         pytest.skip("no RocketMQ to race against")
@@ -122,14 +122,14 @@ def test_both_sides_of_a_race_do_the_same(tmp_path: Path) -> None:
     assert java.version == "5.5.0"
 
 
-def test_unacknowledged_messages_of_a_side_are_an_error(tmp_path: Path) -> None:
+def test_unacknowledged_messages_of_side_are_error(tmp_path: Path) -> None:
     work = {"count": 1000, "batch": 100, "body_size": 10, "warm_up": 0}
     with pytest.raises(SideError, match="not acknowledged"):
         run_ours("put_list", store=tmp_path / "store", settings={"maxMessageSize": 5}, **work)
 
 
 @pytest.mark.slow
-def test_our_side_of_every_race_of_the_store_runs(tmp_path: Path) -> None:
+def test_our_side_of_every_race_of_store_runs(tmp_path: Path) -> None:
     races = chosen(QUICK, ("1024", "QUERY"))
     assert len(races) > 5
     outcomes = Session(QUICK, races, 1, (), tmp_path / "scratch").run(tmp_path / "out", as_json=False)
@@ -156,7 +156,7 @@ def test_interrupted_run_keeps_finished_races(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_costs_by_size_come_from_stores_that_are_nearly_all_hole(tmp_path: Path) -> None:
+def test_size_cost_race_uses_sparse_stores(tmp_path: Path) -> None:
     one, two = measure(Track(JavaSide.find(None)), tmp_path, (1, 2), quiet)
     assert (one["size_gib"], two["size_gib"]) == (1, 2)
     assert all(cost > 0 for cost in two.values())

@@ -38,7 +38,7 @@ def test_unknown_argument_is_reported_before_races(words: list[str], said: str) 
 @pytest.mark.parametrize(
     ("text", "said"), [(None, "No such file or directory"), ("[]", "Expected `object`, got `array`")]
 )
-def test_unreadable_ratios_are_reported_before_races(tmp_path: Path, text: str | None, said: str) -> None:
+def test_unreadable_ratios_file_is_reported_before_first_race(tmp_path: Path, text: str | None, said: str) -> None:
     against, out = tmp_path / "ratios.json", tmp_path / "out"
     if text is not None:
         against.write_text(text)
@@ -53,7 +53,7 @@ def test_unreadable_ratios_are_reported_before_races(tmp_path: Path, text: str |
     ("option", "named", "said"),
     [("--out", "file/out", "Not a directory"), ("--accept", "nowhere/a.json", "No such file or directory")],
 )
-def test_an_unwritable_output_is_named_before_the_races(tmp_path: Path, option: str, named: str, said: str) -> None:
+def test_unwritable_output_is_named_before_first_race(tmp_path: Path, option: str, named: str, said: str) -> None:
     (tmp_path / "file").touch()
     words = f"put --ours-only --scale 0.001 --rounds 1 --out {tmp_path}/out {option} {tmp_path}/{named}".split()
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
@@ -61,7 +61,7 @@ def test_an_unwritable_output_is_named_before_the_races(tmp_path: Path, option: 
     assert done.stderr == f"race: {tmp_path / named}: {said}\n"
 
 
-def test_a_missing_rocketmq_is_named_before_and_below_the_table(
+def test_missing_rocketmq_is_named_before_and_below_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(process, "_CHECKOUT_JAR", tmp_path / "interop.jar")
@@ -75,7 +75,7 @@ def test_a_missing_rocketmq_is_named_before_and_below_the_table(
     assert report.markdown(described, outcomes, []).count(said) == 1
 
 
-def test_a_half_built_java_side_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_java_build_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The jar alone starts nothing: its libraries stand beside it."""
     jar = tmp_path / "interop.jar"
     jar.touch()
@@ -87,12 +87,12 @@ def test_a_half_built_java_side_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     assert JavaSide.missing(jar) == "no java is on the PATH; install Java 17 or newer"
 
 
-def test_words_are_found_in_any_case() -> None:
+def test_race_filter_ignores_case() -> None:
     done = subprocess.run([*COMMAND, "sync_flush", "--list"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0] == "put SYNC_FLUSH 1024 B, 1 producer"
 
 
-def test_a_run_that_is_ended_leaves_its_results_and_nothing_else(tmp_path: Path) -> None:
+def test_interrupted_run_leaves_only_its_results(tmp_path: Path) -> None:
     out, scratch = tmp_path / "out", tmp_path / "scratch"
     scratch.mkdir()
     words = [

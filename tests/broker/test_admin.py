@@ -86,7 +86,7 @@ async def test_topic_with_settings_unreadable_for_java_is_refused(broker: Broker
     assert set(broker.server.tables.topics.table) == before
 
 
-async def test_a_topic_is_filtered_by_one_tag_or_by_several(broker: BrokerCase) -> None:
+async def test_unknown_filter_type_of_topic_is_refused(broker: BrokerCase) -> None:
     refused = await broker.ask(topic("Made", topic_filter_type="ZZ"))
     assert refused.code == ResponseCode.SYSTEM_ERROR
     assert "topicFilterType = [ZZ] value invalid" in str(refused.remark)
@@ -145,14 +145,14 @@ async def test_recreated_topic_begins_at_offset_0(broker: BrokerCase) -> None:
     assert (await broker.send(queue_id=0)).read(SendMessageResponseHeader).queue_offset == 0
 
 
-async def test_admin_request_sees_messages_acknowledged_before_it(broker: BrokerCase) -> None:
+async def test_admin_request_sees_previously_acknowledged_messages(broker: BrokerCase) -> None:
     for sent in range(1, 30):
         await broker.send()
         header = GetMaxOffsetRequestHeader(topic="T", queue_id=0, committed=True)
         assert (await broker.ask(header)).read(GetMaxOffsetResponseHeader).offset == sent
 
 
-async def test_a_message_is_found_by_its_key(broker: BrokerCase) -> None:
+async def test_query_by_key_finds_message(broker: BrokerCase) -> None:
     await broker.send(body=b"found", properties={"KEYS": "k1"})
     await broker.send(body=b"other", properties={"KEYS": "k2"})
     header = QueryMessageRequestHeader(topic="T", key="k1", max_num=32, begin_timestamp=0, end_timestamp=1 << 62)
@@ -190,7 +190,7 @@ async def test_config_update_with_refused_key_is_refused(
     assert good.code == ResponseCode.SUCCESS
 
 
-async def test_config_update_that_cannot_be_saved_takes_effect_and_returns_error(broker: BrokerCase) -> None:
+async def test_unsaved_config_update_takes_effect_and_returns_error(broker: BrokerCase) -> None:
     def refuse(entries: Mapping[str, str]) -> None:
         raise DiskFullError(Path("broker.conf"), 1)
 
@@ -219,11 +219,11 @@ async def test_runtime_info_counts_messages(broker: BrokerCase) -> None:
         (99_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
     ],
 )
-async def test_a_disabled_feature_answers_with_an_error(broker: BrokerCase, code: int, answer: int) -> None:
+async def test_disabled_feature_returns_error(broker: BrokerCase, code: int, answer: int) -> None:
     assert (await broker.ask(code)).code == answer
 
 
-async def test_offsets_survive_a_restart(tmp_path: Path, start_broker: StartBroker) -> None:
+async def test_offsets_survive_restart(tmp_path: Path, start_broker: StartBroker) -> None:
     case = await start_broker()
     await case.send()
     case.server.tables.offsets.commit("G", "T", 0, 1)
@@ -234,7 +234,7 @@ async def test_offsets_survive_a_restart(tmp_path: Path, start_broker: StartBrok
     assert case.server.tables.offsets.query("G", "T", 0) == 1
 
 
-async def test_the_offset_of_a_pull_survives_a_restart_without_a_commit(start_broker: StartBroker) -> None:
+async def test_offset_of_pull_without_commit_survives_restart(start_broker: StartBroker) -> None:
     case = await start_broker()
     await case.send()
     await case.dispatched(1)
@@ -331,7 +331,7 @@ async def test_send_during_deletion_of_unconfigured_topic_is_refused_or_kept(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-async def test_page_before_a_last_page_of_one_topic_holds_that_topic(broker: BrokerCase, size: int) -> None:
+async def test_last_page_of_one_topic_moves_it_to_page_before(broker: BrokerCase, size: int) -> None:
     # RocketMQ's clients and slaves of 5.5.0 and 5.5.1 stop as soon as all topics but one have arrived.
     for number in range(4):
         assert (await broker.ask(topic(f"Made{number}"))).code == ResponseCode.SUCCESS
@@ -347,7 +347,7 @@ async def test_page_before_a_last_page_of_one_topic_holds_that_topic(broker: Bro
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-async def test_page_before_a_last_page_of_one_group_holds_that_group(broker: BrokerCase, size: int) -> None:
+async def test_last_page_of_one_group_moves_it_to_page_before(broker: BrokerCase, size: int) -> None:
     # The same rule of RocketMQ 5.5.0 and 5.5.1 for subscription groups.
     for number in range(4):
         group = SubscriptionGroupConfig(group_name=f"G{number}")

@@ -66,7 +66,7 @@ async def set_mode(case: BrokerCase, mode: str, share: int = 0, topic: str = "T"
 
 
 @pytest.mark.asyncio
-async def test_members_that_pop_share_queues(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
+async def test_popping_members_share_queues(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
     namesrv = await start_namesrv()
     case = await start_broker(namesrv_addr=namesrv.address, broker_name="broker-a")
     await case.send("T")

@@ -97,12 +97,12 @@ def test_address_pattern_matches_its_addresses_only(pattern: str, fits: list[str
         *("10.1-2", "{10.1.2.3}", "10.1.2.{}", "2001:1", "2001::g-h", "2001::1::*", "1:2:3:4:5:6:7::8-9", "::10000-2"),
     ],
 )
-def test_an_invalid_address_pattern_raises(pattern: str) -> None:
+def test_invalid_address_pattern_raises(pattern: str) -> None:
     with pytest.raises(ConfigError):
         address_rule([pattern])
 
 
-def test_a_missing_yaml_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_yaml_package_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ConfigError, match=r"pip install 'gantrymq\[acl\]'"):
         parse_accounts(b"accounts: []", "plain_acl.yml")
@@ -125,7 +125,7 @@ def test_account_file_of_other_shape_is_refused(text: str) -> None:
         parse_accounts(text.encode(), "plain_acl.yml")
 
 
-def test_permissions_that_are_not_granted_are_denied() -> None:
+def test_permission_without_grant_is_denied() -> None:
     account = parse_accounts(ACL.encode(), "plain_acl.yml").by_key["ordersKey"]
     assert account.may("orders", PUB, group=False)
     assert not account.may("orders", SUB, group=False)
@@ -136,7 +136,7 @@ def test_permissions_that_are_not_granted_are_denied() -> None:
 
 
 @pytest.mark.asyncio
-async def test_requests_about_a_group_need_its_permission(start_with_accounts: StartBroker) -> None:
+async def test_request_for_group_needs_permission_of_group(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     about_other: list[tuple[int, dict[str, str], bytes]] = [
         (RequestCode.LOCK_BATCH_MQ, {}, LockBatchRequestBody(consumer_group="other", client_id="c").encode()),
@@ -175,7 +175,7 @@ def routes_of(broker: BrokerCase) -> dict[int, Route]:
 
 
 @pytest.mark.asyncio
-async def test_a_code_that_no_table_lists_is_for_administrators(start_with_accounts: StartBroker) -> None:
+async def test_unlisted_request_code_needs_administrator(start_with_accounts: StartBroker) -> None:
     """Access control fails closed: an account that may read and write everything gets no further with it."""
     broker = await start_with_accounts(ACL.replace("DENY", "PUB|SUB"))
     listed = routes_of(broker)
@@ -200,7 +200,7 @@ async def test_a_code_that_no_table_lists_is_for_administrators(start_with_accou
         ("orders", False),
     ],
 )
-async def test_a_popped_message_belongs_to_a_topic_and_a_group(
+async def test_popped_message_needs_permission_of_topic_and_group(
     start_with_accounts: StartBroker, topic: str, is_allowed: bool
 ) -> None:
     broker = await start_with_accounts()
@@ -214,7 +214,7 @@ async def test_a_popped_message_belongs_to_a_topic_and_a_group(
 
 
 @pytest.mark.asyncio
-async def test_every_registered_code_has_a_permission(start_with_accounts: StartBroker) -> None:
+async def test_every_registered_code_has_permission(start_with_accounts: StartBroker) -> None:
     """An account without any gets nothing but what is the same for every account."""
     broker = await start_with_accounts(ACL.replace("[orders=PUB, bills=SUB]", "[]").replace("[billing=SUB]", "[]"))
     permissions = {code: route.permission for code, route in routes_of(broker).items()}
@@ -316,7 +316,7 @@ ABOUT_A_TOPIC = [
 
 
 @pytest.mark.asyncio
-async def test_a_topic_without_permission_cannot_be_read(start_with_accounts: StartBroker) -> None:
+async def test_topic_without_permission_cannot_be_read(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     assert (await send(broker, "orders", ORDERS))[0] == ResponseCode.SUCCESS
     for topic in ("bills", "secret"):
@@ -347,7 +347,7 @@ async def test_denied_name_is_denied_in_every_spelling(start_with_accounts: Star
 
 
 @pytest.mark.asyncio
-async def test_requests_about_the_whole_broker_need_an_administrator(start_with_accounts: StartBroker) -> None:
+async def test_request_for_whole_broker_needs_administrator(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     for code in (
         *(RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
@@ -413,7 +413,7 @@ async def test_send_back_without_permission_to_read_is_refused(start_with_accoun
 
 
 @pytest.mark.asyncio
-async def test_a_forged_record_gives_no_message_of_another_topic(start_with_accounts: StartBroker) -> None:
+async def test_forged_record_reveals_no_message_of_other_topic(start_with_accounts: StartBroker) -> None:
     """The head of a record in a body says: topic orders, and a body that reaches over the next message in the log."""
     broker = await start_with_accounts(ACL.replace("orders=PUB", "orders=PUB|SUB"))
     store = broker.server.store
@@ -438,7 +438,7 @@ async def test_a_forged_record_gives_no_message_of_another_topic(start_with_acco
 
 
 @pytest.mark.asyncio
-async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies(
+async def test_account_with_client_id_of_other_gets_no_replies_of_it(
     start_with_accounts: StartBroker,
 ) -> None:
     broker = await start_with_accounts()
@@ -468,7 +468,7 @@ async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies
 
 
 @pytest.mark.asyncio
-async def test_a_transaction_is_ended_by_an_account_that_may_send_to_its_topic(
+async def test_end_transaction_needs_permission_to_send_to_topic(
     start_with_accounts: StartBroker,
 ) -> None:
     """Whatever topic the request names: an answer to a check names the topic of all half messages."""
@@ -560,7 +560,7 @@ def waiting_pull(**fields: int) -> PullMessageRequestHeader:
 
 
 @pytest.mark.asyncio
-async def test_a_message_sent_back_is_checked_by_the_topic_now_at_its_offset(
+async def test_send_back_checks_topic_of_record_at_offset(
     start_with_accounts: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of the log has no topic yet, and needs no permission; another account's message is stored there."""
@@ -583,7 +583,7 @@ async def test_a_message_sent_back_is_checked_by_the_topic_now_at_its_offset(
 
 
 @pytest.mark.asyncio
-async def test_requests_passed_on_to_a_consumer_carry_no_credentials(start_with_accounts: StartBroker) -> None:
+async def test_forwarded_request_carries_no_credentials(start_with_accounts: StartBroker) -> None:
     """A signature covers neither code nor time: with it a consumer could delete the topic that was asked about."""
     broker = await start_with_accounts()
     taken: list[RemotingCommand] = []
@@ -650,7 +650,7 @@ async def test_changed_account_file_is_applied_and_invalid_one_is_ignored(
     assert code == ResponseCode.SUCCESS
 
 
-def test_an_unreadable_acl_file_is_reported_once_for_each_change(tmp_path: Path) -> None:
+def test_unreadable_acl_file_is_reported_once_a_change(tmp_path: Path) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACL)
     control = AccessControl(file)

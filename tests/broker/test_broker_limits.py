@@ -81,7 +81,7 @@ async def give_up(pulls: list[asyncio.Task[Any]]) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UPDATE_BROKER_CONFIG])
-async def test_a_body_is_bounded_before_it_is_decoded(broker: BrokerCase, code: RequestCode) -> None:
+async def test_body_size_is_limited_before_decoding(broker: BrokerCase, code: RequestCode) -> None:
     answer = await broker.ask(int(code), b"[" * (300 << 10))
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert str(answer.remark).startswith(f"the body of {code.name} has 307200 bytes, more than ")
@@ -89,7 +89,7 @@ async def test_a_body_is_bounded_before_it_is_decoded(broker: BrokerCase, code: 
 
 
 @pytest.mark.asyncio
-async def test_too_long_body_is_refused_before_it_is_received(broker: BrokerCase) -> None:
+async def test_too_long_body_is_refused_before_its_bytes_arrive(broker: BrokerCase) -> None:
     await broker.send()
     header = GetMaxOffsetRequestHeader(topic="T", queue_id=0)
     frame = encode_command(RemotingCommand.request(header, bytes(15 << 20)))
@@ -170,7 +170,7 @@ async def test_held_pulls_above_limit_of_largest_holder_are_answered_early(
 
 
 @pytest.mark.asyncio
-async def test_held_pulls_are_bounded_in_bytes(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_held_pulls_are_limited_in_bytes(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_polling, "MAX_HELD_BYTES", 200_000)
     pulls = await hold(broker, 30, subscription="||".join(f"t{number}" for number in range(500)))
     while not any(pull.done() for pull in pulls):
@@ -192,7 +192,7 @@ async def test_closed_connection_drops_its_held_pulls(broker: BrokerCase) -> Non
 
 
 @pytest.mark.asyncio
-async def test_a_message_for_thousands_of_held_pulls_reaches_each_connection_soon(broker: BrokerCase) -> None:
+async def test_message_for_thousands_of_held_pulls_reaches_every_connection(broker: BrokerCase) -> None:
     """One of each connection in turn: a consumer's only pull does not wait for another's thousands."""
     crowd = await hold(broker, 3000, client=broker.another_client())
     [alone] = await hold(broker, 1)
@@ -221,7 +221,9 @@ async def test_request_about_many_queues_does_not_delay_other_requests(broker: B
 
 
 @pytest.mark.asyncio
-async def test_topics_and_groups_that_strangers_create_are_bounded(tmp_path: Path, start_broker: StartBroker) -> None:
+async def test_topics_and_groups_created_by_unknown_clients_are_limited(
+    tmp_path: Path, start_broker: StartBroker
+) -> None:
     case = await start_broker()
     topics, groups = len(case.server.tables.topics.table), len(case.server.tables.groups.table)
     case.server.config.broker = replace(
@@ -250,7 +252,7 @@ async def test_commit_for_queue_outside_topic_is_refused(broker: BrokerCase) -> 
 
 
 @pytest.mark.asyncio
-async def test_the_groups_of_a_connection_and_their_subscriptions_are_bounded(
+async def test_groups_and_subscriptions_of_connection_are_limited(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [ProducerData(group_name=f"P{number}") for number in range(MAX_GROUPS + 1)]
@@ -272,7 +274,7 @@ async def test_the_groups_of_a_connection_and_their_subscriptions_are_bounded(
     assert broker.server.sessions.producers._members.count == 0
 
 
-def test_locks_statistics_and_offsets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_statistics_and_offsets_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_locks, "MAX_LOCKS", 5)
     locks, queues = RebalanceLockManager(), [MessageQueue("T", "b", number) for number in range(8)]
     assert locks.lock("G", queues, "c", 0) == queues[:5]

@@ -55,13 +55,13 @@ async def test_timer_message_is_delivered_at_its_time(start_broker: StartBroker)
     assert (found[0].properties["REAL_TOPIC"], found[0].properties["REAL_QID"]) == ("T", "0")
 
 
-async def test_properties_that_leave_no_room_for_a_delivery_are_refused(broker: BrokerCase) -> None:
+async def test_properties_without_room_for_delivery_are_refused(broker: BrokerCase) -> None:
     refused = await broker.send(properties={"TIMER_DELAY_SEC": "9", "x": "y" * 32_550})
     assert refused.code == ResponseCode.MESSAGE_ILLEGAL
     assert broker.server.store.max_offset_in_queue("rmq_sys_wheel_timer", 0) == 0
 
 
-async def test_a_message_that_is_sent_back_waits_for_its_delay_level_only(broker: BrokerCase) -> None:
+async def test_timer_message_sent_back_waits_only_for_its_delay_level(broker: BrokerCase) -> None:
     sent = await broker.send(properties={"TIMER_DELIVER_MS": "1", "ORIGIN_MESSAGE_ID": " "})
     msg_id = sent.read(SendMessageResponseHeader).msg_id
     await broker.dispatched(1)
@@ -80,7 +80,7 @@ async def test_delay_level_takes_precedence_over_timer(broker: BrokerCase) -> No
     assert broker.server.store.max_offset_in_queue("rmq_sys_wheel_timer", 0) == 0
 
 
-async def test_a_recalled_message_is_not_delivered(start_broker: StartBroker) -> None:
+async def test_recalled_message_is_not_delivered(start_broker: StartBroker) -> None:
     clock = ManualClock(NOON_MS)
     broker = await start_broker(clock=clock, recall_message_enable=True)
     sent = await broker.send(body=b"recalled", properties={"TIMER_DELAY_SEC": "60", "UNIQ_KEY": KEY})
@@ -109,7 +109,7 @@ async def test_a_recalled_message_is_not_delivered(start_broker: StartBroker) ->
         ({"unique_key": ""}, ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid"),
     ],
 )
-async def test_a_forged_handle_is_refused(
+async def test_forged_handle_is_refused(
     start_broker: StartBroker, change: dict[str, str], code: int, remark: str
 ) -> None:
     broker = await start_broker(clock=ManualClock(NOON_MS), recall_message_enable=True)
@@ -119,7 +119,7 @@ async def test_a_forged_handle_is_refused(
     assert (answer.code, answer.remark) == (code, remark)
 
 
-async def test_recalling_is_off_by_default_as_with_rocketmq(broker: BrokerCase) -> None:
+async def test_recall_is_disabled_by_default(broker: BrokerCase) -> None:
     answer = await broker.ask(RecallMessageRequestHeader(topic="T", recall_handle="x"))
     assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
 

@@ -149,7 +149,7 @@ async def test_simultaneous_changes_of_many_groups_are_announced_once_in_slices(
 
 
 @pytest.mark.asyncio
-async def test_a_request_passed_on_to_a_client_is_not_kept_until_its_answer(broker: BrokerCase) -> None:
+async def test_forwarded_request_is_not_kept_until_answer(broker: BrokerCase) -> None:
     """GET_CONSUMER_RUNNING_INFO with a megabyte of body, at a consumer who does not answer."""
     silent = await asyncio.open_connection("127.0.0.1", broker.server.port)
     body = HeartbeatData(client_id="silent", consumer_data_set=[ConsumerData(group_name="G")]).encode()
@@ -169,7 +169,7 @@ async def test_a_request_passed_on_to_a_client_is_not_kept_until_its_answer(brok
 
 
 @pytest.mark.asyncio
-async def test_a_held_pull_does_not_keep_its_remark(broker: BrokerCase) -> None:
+async def test_held_pull_does_not_keep_its_remark(broker: BrokerCase) -> None:
     pull = waiting_pull()
     pull.remark = "x" * 100_000
     await broker.send()
@@ -252,7 +252,7 @@ def test_resets_of_deleted_groups_and_topics_are_dropped() -> None:
 
 
 @pytest.mark.asyncio
-async def test_no_offset_is_reset_for_a_queue_that_a_topic_does_not_have(broker: BrokerCase) -> None:
+async def test_reset_of_missing_queue_is_dropped(broker: BrokerCase) -> None:
     await broker.send()
     await broker.pull()
 
@@ -263,7 +263,7 @@ async def test_no_offset_is_reset_for_a_queue_that_a_topic_does_not_have(broker:
     assert [await reset(number) for number in (0, 3, 4, 1 << 30)] == [0, 0, 29, 29]
 
 
-def test_the_number_of_forbidden_topics_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_forbidden_topics_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_module, "MAX_FORBIDDEN", 2)
     groups = SubscriptionGroupManager(LiveConfig(), ManualClock(0))
     for topic in ("T1", "T2", "T1"):
@@ -292,7 +292,7 @@ async def test_list_of_many_producers_does_not_delay_other_requests(broker: Brok
     assert (await long).body.count(b'"clientId"') == 10_000
 
 
-def test_offsets_of_similar_names_are_told_apart() -> None:
+def test_offsets_of_similar_names_stay_separate() -> None:
     offsets = ConsumerOffsetManager(LiveConfig(), ManualClock(0))
     for topic, group in (("T", "G"), ("T", "xG"), ("Tx", "G"), ("xT", "Gx")):
         offsets.commit(group, topic, 0, 7)

@@ -119,7 +119,7 @@ async def test_every_code_is_answered_as_its_row_says(start_namesrv: StartNamesr
     assert not wrong, "\n".join(wrong)
 
 
-async def test_our_clients_answer_the_codes_that_their_rows_say() -> None:
+async def test_own_clients_answer_codes_as_their_rows_say() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src/gantrymq/client").rglob("*.py"))
     assert set(_CLIENT_CODE.findall(source)) == {
         name for name, _, asked, said in CODES if asked == "client" and said.kind == "works"
@@ -162,7 +162,7 @@ async def set_group(broker: BrokerCase, name: str, attribute: str, value: str) -
     return await broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
 
 
-async def test_an_update_to_an_unsupported_value_has_rocketmqs_error_if_there_is_one(broker: BrokerCase) -> None:
+async def test_update_to_unsupported_value_returns_error_of_rocketmq(broker: BrokerCase) -> None:
     assert (await set_topic(broker, "T", "+message.type", "FIFO")).code == ResponseCode.SUCCESS
     answer = await set_topic(broker, "T", "+cleanup.policy", "COMPACTION")
     unchangeable = "attempt to update an unchangeable attribute. key: cleanup.policy"
@@ -173,7 +173,7 @@ async def test_an_update_to_an_unsupported_value_has_rocketmqs_error_if_there_is
     assert topic["attributes"] == {"message.type": "FIFO"}
 
 
-async def test_attributes_of_rocketmqs_files_that_are_not_acted_on_are_a_warning(tmp_path: Path) -> None:
+async def test_attributes_without_effect_in_rocketmqs_files_cause_warning(tmp_path: Path) -> None:
     config = tmp_path / "store" / "config"
     config.mkdir(parents=True)
     topics = {f"T{i}": {"topicName": f"T{i}", "attributes": {"cleanup.policy": "COMPACTION"}} for i in range(4)}

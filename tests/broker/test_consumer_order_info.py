@@ -61,7 +61,7 @@ def test_deliveries_are_counted(case: OrderCase) -> None:
     assert case.table.update(None, "%RETRY%G+T", "G", 10, NOW, INVISIBLE_MS, [7]) == ["2 10 0"]
 
 
-def test_the_offset_to_commit_is_that_of_the_first_message_not_acknowledged(case: OrderCase) -> None:
+def test_offset_to_commit_is_that_of_first_unacknowledged_message(case: OrderCase) -> None:
     case.pop(2, 3, 4)
     assert [case.ack(2), case.ack(4), case.ack(4), case.ack(3)] == [3, 3, 3, 5]
 
@@ -73,12 +73,12 @@ def test_acknowledgement_of_unknown_offset_commits_nothing(case: OrderCase) -> N
     assert case.is_blocked()
 
 
-def test_without_a_pop_the_next_offset_is_committed(case: OrderCase) -> None:
+def test_commit_without_pop_takes_next_offset(case: OrderCase) -> None:
     case.pop(2)
     assert case.ack(3, queue_id=1) == case.ack(3, group="H") == 4
 
 
-def test_a_queue_is_blocked_until_all_is_acknowledged(case: OrderCase) -> None:
+def test_queue_is_blocked_until_all_messages_are_acknowledged(case: OrderCase) -> None:
     assert not case.is_blocked()
     case.pop(1, 2)
     assert case.is_blocked()
@@ -88,7 +88,7 @@ def test_a_queue_is_blocked_until_all_is_acknowledged(case: OrderCase) -> None:
     assert not case.is_blocked()
 
 
-def test_a_queue_is_blocked_until_all_is_visible_again(case: OrderCase) -> None:
+def test_queue_is_blocked_until_all_messages_are_visible(case: OrderCase) -> None:
     case.pop(1, 2)
     case.table.update_next_visible_time("T", "G", 0, 2, NOW, NOW + 2 * INVISIBLE_MS)
     case.clock.advance(2 * INVISIBLE_MS - 1)
@@ -97,7 +97,7 @@ def test_a_queue_is_blocked_until_all_is_visible_again(case: OrderCase) -> None:
     assert not case.is_blocked()
 
 
-def test_a_repeated_attempt_is_not_blocked(case: OrderCase) -> None:
+def test_repeated_attempt_is_not_blocked(case: OrderCase) -> None:
     case.pop(1, attempt="a1")
     assert not case.is_blocked("a1")
     assert case.is_blocked("a2")
@@ -105,7 +105,7 @@ def test_a_repeated_attempt_is_not_blocked(case: OrderCase) -> None:
     assert case.is_blocked()  # no attempt id is no id
 
 
-def test_a_cleared_queue_is_not_blocked(case: OrderCase) -> None:
+def test_cleared_queue_is_not_blocked(case: OrderCase) -> None:
     case.pop(1)
     case.table.clear_block("T", "G", 0)
     assert not case.is_blocked()
@@ -115,7 +115,7 @@ def test_a_cleared_queue_is_not_blocked(case: OrderCase) -> None:
     assert len(case.table) == 0
 
 
-def test_a_lock_is_free_when_the_last_message_is_visible(case: OrderCase) -> None:
+def test_lock_is_free_when_last_message_is_visible(case: OrderCase) -> None:
     assert case.lock_free_ms() is None
     case.pop(1, 2)
     assert case.lock_free_ms() == NOW + INVISIBLE_MS
@@ -127,7 +127,7 @@ def test_a_lock_is_free_when_the_last_message_is_visible(case: OrderCase) -> Non
     assert {one[:3] for one in case.freed} == {("T", "G", 0)}
 
 
-def test_a_visible_time_of_an_old_pop_or_of_another_message_is_ignored(case: OrderCase) -> None:
+def test_visible_time_of_old_pop_or_other_message_is_ignored(case: OrderCase) -> None:
     case.pop(1, 2)
     for offset, pop_time_ms in ((1, NOW - 1), (400, NOW)):
         case.table.update_next_visible_time("T", "G", 0, offset, pop_time_ms, LONG_MAX)
@@ -147,7 +147,7 @@ def test_ordered_pop_records_at_most_64_messages(case: OrderCase) -> None:
         case.pop(*range(65))
 
 
-def test_a_long_attempt_id_is_refused(case: OrderCase) -> None:
+def test_long_attempt_id_is_refused(case: OrderCase) -> None:
     with pytest.raises(RemotingError, match="attempt id"):
         case.pop(1, attempt="x" * 513)
 
@@ -222,14 +222,14 @@ def test_order_info_file_equals_that_of_java(case: OrderCase) -> None:
     assert ("T", "G", 0, NOW + 10_000) in loaded.freed
 
 
-def test_an_entry_without_an_invisible_time_gets_that_of_the_next_pop(case: OrderCase) -> None:
+def test_entry_without_invisible_time_gets_time_of_next_pop(case: OrderCase) -> None:
     case.table.load(parse_config(b'{"table":{"T@G":{0:{"popTime":1,"i":null,"o":[5]}}}}'))
     assert case.table.check_block("x", "T", "G", 0, 1 << 50)
     assert content(case.table)["table"]["T@G"] == {0: {"cm": 0, "i": 1 << 50, "l": 0, "o": [5], "popTime": 1}}
 
 
 @pytest.mark.parametrize("entry", ['{"o":[]}', "{}", '{"o":null}'])
-def test_an_empty_entry_blocks_nothing(case: OrderCase, entry: str) -> None:
+def test_empty_entry_blocks_nothing(case: OrderCase, entry: str) -> None:
     case.table.load(parse_config(f'{{"table":{{"T@G":{{0:{entry}}}}}}}'.encode()))
     assert not case.is_blocked()
     assert case.ack(1, 0) == ILLEGAL

@@ -30,7 +30,7 @@ async def make_group(broker: BrokerCase, group: str) -> None:
     assert (await broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == ResponseCode.SUCCESS
 
 
-async def test_topics_of_a_list_are_deleted_with_messages_offsets_and_configuration(
+async def test_deletion_of_topic_list_removes_messages_offsets_and_configuration(
     broker: BrokerCase, tmp_path: Path
 ) -> None:
     await make_group(broker, "G")
@@ -56,7 +56,7 @@ async def test_topics_of_a_list_are_deleted_with_messages_offsets_and_configurat
         (["A", "TBW102"], "The topic[TBW102] is conflict with system topic."),
     ],
 )
-async def test_a_list_with_a_wrong_topic_deletes_none(
+async def test_topic_list_with_wrong_topic_deletes_nothing(
     broker: BrokerCase, topics: list[str | None], remark: str
 ) -> None:
     await broker.send("A")
@@ -65,7 +65,7 @@ async def test_a_list_with_a_wrong_topic_deletes_none(
     assert broker.server.tables.topics.get("A") is not None
 
 
-async def test_pop_retry_topics_are_deleted_with_the_topics_of_a_list(broker: BrokerCase) -> None:
+async def test_pop_retry_topics_are_deleted_with_topics_of_list(broker: BrokerCase) -> None:
     await make_group(broker, "G")
     await broker.send("A")
     for name in ("%RETRY%G+A", "%RETRY%G_A", "%RETRY%G+Other"):
@@ -85,7 +85,7 @@ async def test_pop_retry_topics_of_deleted_group_are_deleted_with_their_topic(br
 
 
 @pytest.mark.parametrize("with_offsets", [False, True])
-async def test_groups_of_a_list_are_deleted_with_their_offsets_if_asked(
+async def test_deletion_of_group_list_removes_offsets_on_request(
     broker: BrokerCase, tmp_path: Path, with_offsets: bool
 ) -> None:
     await broker.send("T")
@@ -101,7 +101,7 @@ async def test_groups_of_a_list_are_deleted_with_their_offsets_if_asked(
     assert left == ({"Stays"} if with_offsets else {"G", "H", "Stays"})
 
 
-async def test_a_list_with_a_blank_group_deletes_none(broker: BrokerCase) -> None:
+async def test_group_list_with_blank_group_deletes_nothing(broker: BrokerCase) -> None:
     await make_group(broker, "G")
     for groups, remark in (
         ([], "The specified group name list is blank."),
@@ -116,7 +116,7 @@ def offset_of(sent: RemotingCommand) -> int:
     return parse_message_id(sent.read(SendMessageResponseHeader).msg_id)[1]
 
 
-async def test_a_message_is_shown_under_its_own_topic_only(broker: BrokerCase) -> None:
+async def test_message_is_shown_under_its_own_topic_only(broker: BrokerCase) -> None:
     plain = offset_of(await broker.send("T"))
     half = offset_of(await broker.send("T", properties={"TRAN_MSG": "true", "PGROUP": "P"}, sys_flag=4))
     delayed = offset_of(await broker.send("T", properties={"DELAY": "18"}))

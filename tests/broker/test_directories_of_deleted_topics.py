@@ -115,7 +115,7 @@ async def test_clean_unused_topics_removes_only_empty_directories_of_unknown_top
 
 
 @pytest.mark.asyncio
-async def test_a_topic_that_is_recreated_at_once_keeps_its_queue(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_topic_recreated_at_once_keeps_its_queue(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = await start_broker(fs=KillableFileSystem(RealFileSystem()))
     for number in range(20):
         while (await broker.send("T", b"%d" % number)).code != ResponseCode.SUCCESS:

@@ -70,7 +70,7 @@ async def test_sends_continue_after_unexpected_exception(broker: BrokerCase, mon
 
 
 @pytest.mark.asyncio
-async def test_exception_in_callback_of_one_put_does_not_stop_the_next(broker: BrokerCase) -> None:
+async def test_exception_in_callback_of_put_does_not_stop_next_put(broker: BrokerCase) -> None:
     told: list[int] = []
 
     def fails(result: PutMessageResult | None, busy: str | None) -> None:
@@ -117,7 +117,7 @@ async def test_failing_woken_pull_is_answered_and_others_too(
 
 
 @pytest.mark.asyncio
-async def test_while_a_new_topic_is_being_announced_sends_to_others_are_answered(
+async def test_send_during_announcement_of_other_topic_is_answered(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.send("old")
@@ -134,7 +134,7 @@ async def test_while_a_new_topic_is_being_announced_sends_to_others_are_answered
 
 
 @pytest.mark.asyncio
-async def test_while_a_changed_topic_is_being_announced_sends_to_it_are_answered(
+async def test_send_during_announcement_of_changed_topic_is_answered(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.send("old")
@@ -169,7 +169,7 @@ async def test_send_that_creates_topic_is_answered_despite_hanging_name_server(
 
 
 @pytest.mark.asyncio
-async def test_an_answer_waits_for_the_topic_of_dead_letters_that_it_made(
+async def test_send_back_that_creates_dlq_topic_is_answered_after_registration(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.heart_beat("G")
@@ -191,7 +191,7 @@ class Connection:
     address = "127.0.0.1:1"
 
 
-def test_client_that_unsubscribed_is_not_listed_for_topic() -> None:
+def test_unsubscribed_client_is_not_listed_for_topic() -> None:
     manager = ConsumerManager()
     connection: Any = Connection()
 
@@ -214,7 +214,7 @@ def test_client_that_unsubscribed_is_not_listed_for_topic() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_lifted_prohibition_stays_lifted_after_a_restart(tmp_path: Path, start_broker: StartBroker) -> None:
+async def test_removed_prohibition_stays_removed_after_restart(tmp_path: Path, start_broker: StartBroker) -> None:
     for forbidden in (True, False):
         case = await start_broker()
         case.server.tables.groups.set_forbidden("later", "T", 2, forbidden=forbidden)
@@ -263,9 +263,7 @@ async def test_unreadable_table_is_not_replaced_by_its_backup(
 
 
 @pytest.mark.asyncio
-async def test_a_table_that_was_edited_by_hand_is_read_as_fastjson_reads_it(
-    tmp_path: Path, start_broker: StartBroker
-) -> None:
+async def test_hand_edited_table_is_read_as_fastjson_reads_it(tmp_path: Path, start_broker: StartBroker) -> None:
     path = tmp_path / "store" / "config" / "topics.json"
     path.parent.mkdir(parents=True)
     edited = """\ufeff// of the operator
@@ -289,7 +287,7 @@ async def test_broker_with_unreadable_table_does_not_start(tmp_path: Path, start
 
 
 @pytest.mark.asyncio
-async def test_a_table_that_may_not_be_read_is_not_called_damaged(
+async def test_table_without_read_permission_is_not_reported_as_damaged(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who was told to take it away would lose it."""

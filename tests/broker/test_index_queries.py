@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
         yield store
 
 
-def test_a_query_finds_only_messages_of_its_topic_and_key(store: MessageStore, tmp_path: Path) -> None:
+def test_query_finds_only_messages_of_its_topic_and_key(store: MessageStore, tmp_path: Path) -> None:
     assert [bodies(store.query(*pair)) for pair in PAIRS] == [[b"AaTopic Aa"], [], [], [b"BBTopic BB"]]
     assert bodies(store.query("AaTopic", "T#Aa")) == [b"AaTopic Aa"]
     assert store.query("AaTopic", "T#BB") == store.query("AaTopic", "Aa other") == []
@@ -45,7 +45,7 @@ def test_a_query_finds_only_messages_of_its_topic_and_key(store: MessageStore, t
         assert [bodies(reader.query(*pair)) for pair in PAIRS] == [[b"AaTopic Aa"], [], [], [b"BBTopic BB"]]
 
 
-def test_messages_with_the_same_hash_do_not_use_up_the_limit(store: MessageStore) -> None:
+def test_messages_with_the_same_hash_do_not_use_up_limit(store: MessageStore) -> None:
     for _ in range(100):
         store.put(Message("BBTopic", b"in front", keys=["BB"]))
     await_dispatch(store)

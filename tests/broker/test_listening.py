@@ -38,7 +38,7 @@ async def test_both_ports_answer_and_close_together(start_broker: StartBroker) -
 
 
 @pytest.mark.asyncio
-async def test_displayed_port_is_the_listening_port(broker: BrokerCase) -> None:
+async def test_displayed_port_is_listening_port(broker: BrokerCase) -> None:
     shown = (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode().splitlines()
     assert f"listenPort={broker.server.port}" in shown
 
@@ -53,7 +53,7 @@ async def test_restarted_broker_has_both_ports(tmp_path: Path, start_broker: Sta
 
 
 @pytest.mark.asyncio
-async def test_broker_with_used_second_port_logs_it_and_starts(start_broker: StartBroker) -> None:
+async def test_broker_with_second_port_in_use_logs_warning_and_starts(start_broker: StartBroker) -> None:
     with ReservedPorts("127.0.0.1", 0) as free:
         assert free.vip is not None
         free.vip.listen()

@@ -179,7 +179,7 @@ def properties_of_settings() -> dict[str, set[str]]:
     return {name: read for name, read in found.items() if any(hasattr(kind, name) for kind in KINDS)}
 
 
-def test_each_live_key_is_read_while_the_broker_runs() -> None:
+def test_each_live_key_is_read_while_broker_runs() -> None:
     through = properties_of_settings()
     for name, spec in live_keys().items():
         names = {spec.name} | {prop for prop, read in through.items() if spec.name in read and prop not in RUNS_ONCE}
@@ -206,14 +206,12 @@ def forget_at_start(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         ("transientStorePoolEnable", "flush_policy.lends"),
     ],
 )
-async def test_key_that_becomes_live_without_its_part_is_named(
-    monkeypatch: pytest.MonkeyPatch, key: str, part: str
-) -> None:
+async def test_live_key_without_reading_part_is_named(monkeypatch: pytest.MonkeyPatch, key: str, part: str) -> None:
     forget_at_start(monkeypatch, key)
     assert any(part in line and "at_start=True" in line for line in await kept_by_parts([key]))
 
 
-def test_key_that_becomes_live_and_only_recovery_reads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_key_read_only_by_recovery_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_at_start(monkeypatch, "recoverRule")
     with pytest.raises(AssertionError, match=r"recoverRule can be changed .* only code of the start reads"):
-        test_each_live_key_is_read_while_the_broker_runs()
+        test_each_live_key_is_read_while_broker_runs()

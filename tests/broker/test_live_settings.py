@@ -25,7 +25,7 @@ async def shown(broker: BrokerCase) -> list[str]:
     return (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode().splitlines()
 
 
-async def test_a_shorter_reserved_time_removes_old_files(start_broker: StartBroker) -> None:
+async def test_shorter_reserved_time_removes_old_files(start_broker: StartBroker) -> None:
     clock = ShiftedClock()
     case = await start_broker(
         clock=clock,
@@ -43,7 +43,7 @@ async def test_a_shorter_reserved_time_removes_old_files(start_broker: StartBrok
             await asyncio.sleep(0.001)
 
 
-async def test_a_shorter_flush_interval_takes_effect_at_once(start_broker: StartBroker) -> None:
+async def test_shorter_flush_interval_takes_effect_at_once(start_broker: StartBroker) -> None:
     case = await start_broker(
         flush_interval_commit_log_ms=HOUR_MS,
         flush_commit_log_thorough_interval_ms=HOUR_MS,

@@ -46,7 +46,7 @@ async def warnings_at_start(path: Path) -> list[dict[str, object]]:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("lose", [lambda config: None, empty, blank, other_tables])
-async def test_a_lost_table_of_topics_is_one_warning_at_the_start(tmp_path: Path, lose: Callable[[Path], None]) -> None:
+async def test_lost_topic_table_causes_one_warning_at_start(tmp_path: Path, lose: Callable[[Path], None]) -> None:
     make_store(tmp_path / "store")
     lose(tmp_path / "store/config")
     [line] = await warnings_at_start(tmp_path / "store")
@@ -55,7 +55,7 @@ async def test_a_lost_table_of_topics_is_one_warning_at_the_start(tmp_path: Path
 
 
 @pytest.mark.asyncio
-async def test_a_table_with_a_topic_or_a_store_without_messages_is_no_warning(tmp_path: Path) -> None:
+async def test_topic_table_with_topic_or_empty_store_causes_no_warning(tmp_path: Path) -> None:
     assert await warnings_at_start(tmp_path / "empty") == []
     make_store(tmp_path / "store")
     (tmp_path / "store/config").mkdir()

@@ -23,7 +23,7 @@ def beat(manager: ProducerManager, connection: Any, group: str = "P", now_ms: in
     manager.register(group, ClientChannel(connection, "c1", 0, 1, now_ms))
 
 
-def test_a_client_is_reached_by_its_newest_connection() -> None:
+def test_client_is_called_over_its_newest_connection() -> None:
     """The old one is dead perhaps, and its end not noticed yet: a reply would be lost."""
     manager = ProducerManager()
     old: Any = Connection()

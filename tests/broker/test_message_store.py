@@ -52,7 +52,7 @@ def test_deletion_of_queue_waits_for_dispatch_of_its_messages() -> None:
     ],
 )
 @pytest.mark.parametrize("number", range(6))
-def test_a_damaged_unit_hides_no_message_but_its_own(
+def test_damaged_unit_hides_only_its_own_message(
     tmp_path: Path, number: int, damage: Callable[[int, int], tuple[int, int]]
 ) -> None:
     bodies = [b"%d" % i for i in range(6)]
@@ -119,7 +119,7 @@ def test_pull_returns_messages_before_unreadable_page(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.asyncio
-async def test_recovery_logs_the_bytes_that_it_cuts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_recovery_logs_truncated_bytes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with MessageStore.open(tmp_path, BARE) as store:
         for number in range(40):
             last = store.put(Message("orders", b"%0400d" % number, queue_id=0))
@@ -145,7 +145,7 @@ async def test_deletion_of_queues_is_logged(broker: BrokerCase, caplog: pytest.L
     assert "topic='T' queues=2 messages=6" in line
 
 
-def test_an_unreadable_page_of_the_index_does_not_stop_the_queues(
+def test_unreadable_index_page_does_not_stop_dispatch_to_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config, given = replace(SMALL, max_hash_slot_num=2000), GEOMETRY_KEYS

@@ -84,7 +84,7 @@ async def test_requests_and_messages_are_counted(start_broker: StartBroker) -> N
     assert throughput == value("rocketmq_message_size_sum", topic="T") == case.server.store.max_phy_offset
 
 
-async def test_exported_metrics_are_in_the_catalog(start_broker: StartBroker) -> None:
+async def test_exported_metrics_are_in_catalog(start_broker: StartBroker) -> None:
     case = await start_broker(**PROM)
     await case.send()
     found = await scrape(case)
@@ -125,7 +125,7 @@ async def test_dead_letters_are_counted(start_broker: StartBroker) -> None:
     assert (await scrape(case)).value("rocketmq_send_to_dlq_messages_total", consumer_group="G", topic="T") == 1
 
 
-async def test_an_answer_to_a_query_has_no_label_for_long_polling(start_broker: StartBroker) -> None:
+async def test_query_answer_has_no_long_polling_label(start_broker: StartBroker) -> None:
     case = await start_broker(**PROM)
     await case.send()
     for offset, code in ((0, ResponseCode.SUCCESS), (1 << 40, ResponseCode.SYSTEM_ERROR)):
@@ -150,7 +150,7 @@ async def test_metrics_settings_switch_and_limit_series(start_broker: StartBroke
     assert not any(name.startswith(("rocketmq_storage", "rocketmq_timer", "rocketmq_rpc")) for name in found.names)
 
 
-async def test_two_brokers_of_a_process_count_apart(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_two_brokers_of_process_have_separate_counts(start_broker: StartBroker, tmp_path: Path) -> None:
     first, second = await start_broker(**PROM), await start_broker(tmp_path / "second", **PROM, broker_name="broker-b")
     await first.send()
     assert (await scrape(first)).value("rocketmq_messages_in_total", node_id="broker-a") == 1
@@ -168,7 +168,7 @@ async def test_used_metrics_port_fails_start_before_store_is_opened(start_broker
 
 
 @pytest.mark.parametrize("kind", ["PROM", "LOG", "OTLP_GRPC"])
-async def test_a_missing_package_is_named(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_package_is_named_in_error(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("common.metrics_encoder", "grpc.metric_exporter"):
         monkeypatch.setitem(sys.modules, f"opentelemetry.exporter.otlp.proto.{name}", None)
     monkeypatch.setitem(sys.modules, "gantrymq.metrics.prometheus", None)
@@ -194,7 +194,7 @@ async def test_message_type_label_follows_properties(properties: str | None, kin
     assert message_type(properties) == kind
 
 
-async def test_no_series_of_a_deleted_topic_is_left(start_broker: StartBroker) -> None:
+async def test_deleted_topic_leaves_no_series(start_broker: StartBroker) -> None:
     """Its timers fall due after the deletion, and its half message is rolled back; neither counts below 0."""
     clock = ManualClock(1_700_000_000_000)
     case = await start_broker(**PROM, clock=clock, timer_precision_ms=100)

@@ -77,7 +77,7 @@ async def test_failed_messages_return_after_retry_queues_were_added(broker: Brok
     assert await send_back_all(broker) == {0, 1, 2}
 
 
-async def test_a_group_with_fewer_retry_queues_leaves_those_that_hold_messages(broker: BrokerCase) -> None:
+async def test_reduction_of_retry_queues_keeps_queues_with_messages(broker: BrokerCase) -> None:
     await update_group(broker, retry_queue_nums=3)
     await broker.heart_beat()
     await update_group(broker, retry_queue_nums=1)
@@ -85,7 +85,7 @@ async def test_a_group_with_fewer_retry_queues_leaves_those_that_hold_messages(b
     assert await send_back_all(broker) == {0}
 
 
-async def test_a_failed_message_goes_to_an_existing_retry_queue(broker: BrokerCase) -> None:
+async def test_failed_message_goes_to_existing_retry_queue(broker: BrokerCase) -> None:
     """A store of RocketMQ has such a topic; and an operator may have made it smaller, which stands."""
     await update_group(broker, retry_queue_nums=3)
     await broker.heart_beat()
@@ -190,7 +190,7 @@ async def test_settings_of_topics_and_groups_survive_restart(start_broker: Start
     assert (await broker.pull("U")).code == ResponseCode.NO_PERMISSION
 
 
-async def test_the_commit_of_a_pull_does_not_undo_a_reset(broker: BrokerCase) -> None:
+async def test_commit_of_pull_does_not_undo_reset(broker: BrokerCase) -> None:
     for _ in range(5):
         await broker.send()
     await broker.dispatched(5)
@@ -279,7 +279,7 @@ async def test_send_back_to_topic_being_deleted_is_refused(
     assert broker.server.tables.topics.get(going) is not None
 
 
-async def test_a_group_that_was_deleted_is_not_forbidden_again_by_a_restart(start_broker: StartBroker) -> None:
+async def test_deleted_group_is_not_forbidden_after_restart(start_broker: StartBroker) -> None:
     """Also where it was never made: what is forbidden to a group may come before its first heart-beat."""
     broker = await start_broker()
     await broker.ask(UpdateGroupForbiddenRequestHeader(group="G", topic="T", readable=False))

@@ -182,7 +182,7 @@ def test_tool_keeps_pending_messages(original: Path, tmp_path: Path, tool: Tool)
 
 
 @SLOW
-def test_an_export_has_every_record_that_waits(original: Path, tmp_path: Path) -> None:
+def test_export_has_every_pending_record(original: Path, tmp_path: Path) -> None:
     report = export_store(original, tmp_path / "out", ExportFormat.JSONL, config=CONFIG, given=GIVEN)
     assert (report.lost, report.account.messages) == ([], [])
     files = list((tmp_path / "out").rglob("*.jsonl"))

@@ -211,9 +211,7 @@ async def test_popped_message_is_invisible_then_redelivered(pops: Pops) -> None:
     assert message.properties["ORIGIN_GROUP"] == "G"
 
 
-async def test_only_a_pop_that_finds_nothing_waits_for_the_dispatcher(
-    pops: Pops, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_empty_pop_waits_for_dispatcher(pops: Pops, monkeypatch: pytest.MonkeyPatch) -> None:
     await pops.send(b"a", b"b")
     monkeypatch.setattr(answers, "_MAX_S", 3600)
     monkeypatch.setattr(MessageStore, "dispatched_offset", property(lambda store: 0))
@@ -241,7 +239,7 @@ async def test_acknowledged_message_is_not_redelivered(pops: Pops) -> None:
     assert await pops.pop() == []
 
 
-async def test_a_message_that_is_never_acknowledged_is_counted(pops: Pops) -> None:
+async def test_message_never_acknowledged_is_counted(pops: Pops) -> None:
     await pops.send(b"a", properties={"KEYS": "k", "TAGS": "t"})
     for times in range(3):
         ((message, _),) = await pops.pop()
@@ -250,7 +248,7 @@ async def test_a_message_that_is_never_acknowledged_is_counted(pops: Pops) -> No
         await pops.revived()
 
 
-async def test_a_changed_invisible_time_holds(pops: Pops) -> None:
+async def test_changed_invisible_time_takes_effect(pops: Pops) -> None:
     await pops.send(b"a", b"b")
     found = await pops.pop()
     answer = await pops.change(*found[0], 120_000)
@@ -274,7 +272,7 @@ async def test_handle_from_changed_invisible_time_acknowledges_message(pops: Pop
     assert await pops.pop() == []
 
 
-async def test_a_suspended_message_keeps_its_reconsume_times(pops: Pops) -> None:
+async def test_suspended_message_keeps_its_reconsume_times(pops: Pops) -> None:
     await pops.send(b"a")
     ((message, handle),) = await pops.pop()
     pops.clock.advance(5)
@@ -304,7 +302,7 @@ async def test_pop_records_equal_those_of_rocketmq(pops: Pops) -> None:
     assert decode_pop_checkpoint(point.body).key == decode_pop_ack(ack.body, is_batch=False).key
 
 
-async def test_acknowledgements_of_a_pop_that_arrive_together_are_one_record(pops: Pops) -> None:
+async def test_simultaneous_acknowledgements_of_pop_are_one_record(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c")
     ((first, handle), *_) = await pops.pop()
     await pops.pop(consumer_group="H")
@@ -338,7 +336,7 @@ async def test_separate_acknowledgements_are_answered_separately(pops: Pops) -> 
     assert bodies(await pops.pop()) == [b"d"]
 
 
-async def test_an_offset_is_committed_when_its_checkpoint_is_durable(pops: Pops) -> None:
+async def test_offset_is_committed_when_its_checkpoint_is_durable(pops: Pops) -> None:
     await pops.send(b"a", b"b")
     await pops.pop(max_msg_nums=1)
     await pops.pop(max_msg_nums=1)
@@ -376,7 +374,7 @@ async def test_message_returns_two_seconds_after_invisible_time(pops: Pops) -> N
             await asyncio.sleep(0.01)
 
 
-async def test_all_queues_of_a_topic_are_popped(pops: Pops) -> None:
+async def test_all_queues_of_topic_are_popped(pops: Pops) -> None:
     for queue_id in range(4):
         await pops.send(b"%d" % queue_id, queue_id=queue_id)
     answer = await pops.ask_pop(max_msg_nums=3)
@@ -396,7 +394,7 @@ async def test_pop_returns_messages_with_requested_tags(pops: Pops) -> None:
     assert pops.committed() == 3
 
 
-async def test_pop_skips_messages_that_do_not_match(pops: Pops) -> None:
+async def test_pop_skips_messages_outside_filter(pops: Pops) -> None:
     await pops.send(b"a", b"b", properties={"TAGS": "y"})
     assert await pops.pop(exp="x") == []
     await pops.commit()
@@ -415,7 +413,7 @@ async def test_pop_returns_messages_matching_sql_filter(pops: Pops) -> None:
     )  # fmt: skip
 
 
-async def test_a_reset_moves_the_next_pop(pops: Pops) -> None:
+async def test_reset_moves_begin_of_next_pop(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c")
     await pops.pop()
     pops.case.server.tables.offsets.assign_reset("G", "T", 0, 1)
@@ -435,7 +433,7 @@ async def test_first_pop_from_end_of_queue_in_memory_begins_at_its_first_message
     assert bodies(await pops.pop(init_mode=1)) == [b"a", b"b", b"c"]
 
 
-async def test_the_actual_retry_topic_is_returned_on_request(start: StartPops) -> None:
+async def test_actual_retry_topic_is_returned_on_request(start: StartPops) -> None:
     pops = await start(pop_response_return_actual_retry_topic=True, enable_retry_topic_v2=False)
     await pops.send(b"a")
     await pops.pop()
@@ -504,7 +502,7 @@ async def test_low_numbers_are_popped_first_on_request(start: StartPops) -> None
     assert await popped_in_turn(pops, 4) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_a_group_may_pop_without_priority(pops: Pops) -> None:
+async def test_pop_with_priority_factor_0_ignores_priority(pops: Pops) -> None:
     """An ordered pop does so too, because each of its queues is in order anyway."""
     await priority_topic(pops, factor=0)
     await send_by_priority(pops, *[number for number in range(4) for _ in range(20)])
@@ -543,7 +541,7 @@ async def test_revived_messages_keep_their_priority_with_separate_retry_queues(s
     assert await pops.pop() == []
 
 
-async def test_a_retry_topic_grows_when_its_queues_become_separate(start: StartPops) -> None:
+async def test_retry_topic_grows_when_its_queues_become_separate(start: StartPops) -> None:
     pops = await start()
     await pops.send(b"a", queue_id=2)
     await pops.pop()
@@ -577,7 +575,7 @@ async def test_acknowledgement_stored_before_its_checkpoint_counts(pops: Pops) -
 # Waiting
 
 
-async def test_a_waiting_pop_gets_the_next_message(pops: Pops) -> None:
+async def test_waiting_pop_returns_next_message(pops: Pops) -> None:
     await pops.send(b"a")
     await pops.pop()
     waiting = asyncio.ensure_future(pops.pop(poll_time=20_000, born_time=NOW_MS))
@@ -603,7 +601,7 @@ async def test_waiting_pop_gets_revived_message(pops: Pops) -> None:
     assert bodies(await waiting) == [b"a"]
 
 
-async def test_a_pop_waits_until_its_time_is_over(pops: Pops) -> None:
+async def test_pop_without_message_waits_until_its_timeout(pops: Pops) -> None:
     await pops.send(b"a")
     await pops.pop()
     waiting = asyncio.ensure_future(pops.ask_pop(poll_time=20_000, born_time=NOW_MS))
@@ -631,7 +629,7 @@ async def test_waiting_pops_above_limit_are_answered_at_once(start: StartPops) -
     assert bodies(await waiting) == [b"b"]
 
 
-async def test_the_pops_of_a_closed_connection_do_not_wait(pops: Pops) -> None:
+async def test_waiting_pops_of_closed_connection_end(pops: Pops) -> None:
     await pops.send(b"a")
     await pops.pop()
     client = pops.case.another_client()
@@ -684,7 +682,7 @@ def batch(*acks: tuple[str, list[int]], **more: Any) -> BatchAckMessageRequestBo
     return BatchAckMessageRequestBody(broker_name="broker-a", acks=found)
 
 
-async def test_a_batch_acknowledges_several_messages(pops: Pops) -> None:
+async def test_batch_acknowledges_several_messages(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c", b"d")
     found = await pops.pop()
     answer = await pops.case.ask(RequestCode.BATCH_ACK_MESSAGE, batch((found[0][1], [0, 2, 3])))
@@ -717,7 +715,7 @@ async def test_messages_acknowledged_in_memory_store_no_records(start: StartPops
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-async def test_checkpoint_in_memory_is_stored_before_it_is_due(start: StartPops, is_batch: bool) -> None:
+async def test_checkpoint_in_memory_is_stored_before_due_time(start: StartPops, is_batch: bool) -> None:
     pops = await start(enable_pop_buffer_merge=True, enable_pop_batch_ack=is_batch)
     await pops.send(b"a", b"b", b"c")
     found = await pops.pop()
@@ -823,7 +821,7 @@ async def test_wrong_batches_are_refused(pops: Pops) -> None:
     assert bodies(await pops.pop()) == [b"a"]
 
 
-async def test_damaged_records_of_the_revive_topic_are_passed_over(pops: Pops) -> None:
+async def test_damaged_records_of_revive_topic_are_skipped(pops: Pops) -> None:
     await pops.send(b"a")
     ((_, handle),) = await pops.pop()
     revive_id = parse_receipt_handle(handle).revive_queue_id
@@ -891,7 +889,7 @@ async def test_pop_without_timer_wheel_is_refused(start: StartPops) -> None:
 # Ordered pops
 
 
-async def test_an_ordered_pop_blocks_its_queue_until_all_is_acknowledged(pops: Pops) -> None:
+async def test_ordered_pop_blocks_queue_until_all_messages_are_acknowledged(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c")
     first = await pops.pop(order=True, max_msg_nums=2)
     assert bodies(first) == [b"a", b"b"]
@@ -926,7 +924,7 @@ async def test_unacknowledged_ordered_message_returns_in_its_queue(pops: Pops) -
     assert (await pops.ack(message, handle)).code == ResponseCode.SUCCESS
 
 
-async def test_an_ordered_message_can_stay_invisible_for_longer(pops: Pops) -> None:
+async def test_invisible_time_of_ordered_message_can_be_extended(pops: Pops) -> None:
     await pops.send(b"a")
     ((message, handle),) = await pops.pop(order=True)
     pops.clock.advance(10_000)
@@ -972,7 +970,7 @@ async def test_checkpoints_with_equal_key_are_merged(pops: Pops) -> None:
     assert pops.case.server.store.max_offset_in_queue(RETRY, 0) == 3
 
 
-async def test_a_kill_does_not_make_popped_messages_visible_early(start: StartPops) -> None:
+async def test_kill_does_not_make_popped_messages_visible_early(start: StartPops) -> None:
     """The offsets of these pops were not saved; the checkpoints in the log show them."""
     disk = KillableFileSystem(RealFileSystem())
     pops = await start(fs=disk, flush_consumer_offset_interval_ms=1 << 30)
@@ -989,7 +987,7 @@ async def test_a_kill_does_not_make_popped_messages_visible_early(start: StartPo
     assert len(await pops.pop()) == 9
 
 
-async def test_a_disk_that_cannot_be_read_stalls_one_revive_queue(pops: Pops, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreadable_disk_stalls_one_revive_queue(pops: Pops, monkeypatch: pytest.MonkeyPatch) -> None:
     """After fifty runs the record is given up; the other queues go on meanwhile."""
     await pops.send(b"a", b"b")
     ((_, handle),) = await pops.pop(max_msg_nums=1)
@@ -1026,7 +1024,7 @@ async def test_deletion_of_topic_answers_waiting_pop(pops: Pops) -> None:
 
 
 @pytest.mark.parametrize("kind", [PopMessageRequestHeader, NotificationRequestHeader])
-async def test_a_wait_does_not_end_later_because_of_the_client_s_clock(
+async def test_wait_of_pop_ignores_clock_of_client(
     pops: Pops, kind: type[PopMessageRequestHeader | NotificationRequestHeader]
 ) -> None:
     """A client whose clock is ahead has given up by then, and the messages would be invisible in vain."""
@@ -1045,7 +1043,7 @@ async def test_a_wait_does_not_end_later_because_of_the_client_s_clock(
     assert answer.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.SUCCESS)
 
 
-async def test_waiting_pops_with_long_texts_do_not_fill_the_memory(pops: Pops, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_pops_with_long_texts_are_limited_in_bytes(pops: Pops, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(long_polling, "MAX_WAITING_BYTES", 100_000)
     await pops.send(b"one", properties={"TAGS": "a"})
     asked: dict[str, Any] = {"poll_time": 60_000, "exp": "b" * 9_000, "attempt_id": "b" * 11_000}
@@ -1108,7 +1106,7 @@ async def test_one_connection_cannot_take_all_waiting_pops(
         one.cancel()
 
 
-async def test_an_ordered_acknowledgement_does_not_move_a_group_behind_its_queue(pops: Pops) -> None:
+async def test_ordered_acknowledgement_does_not_move_group_past_queue_end(pops: Pops) -> None:
     """The message that comes there would never be delivered."""
     await pops.send(b"one")
     handle = ReceiptHandle(1, NOW_MS, INVISIBLE_MS, ORDER_REVIVE_QUEUE, "0", "broker-a", 0, 1)
@@ -1119,7 +1117,7 @@ async def test_an_ordered_acknowledgement_does_not_move_a_group_behind_its_queue
     assert bodies(await pops.pop(order=True)) == [b"one", b"two"]
 
 
-async def test_a_batch_of_more_offsets_than_a_pop_returns_is_refused(pops: Pops) -> None:
+async def test_batch_acknowledgement_above_pop_limit_is_refused(pops: Pops) -> None:
     """Each offset would be written into the log, thirty times as long as its bit."""
     await pops.send(*(b"%d" % number for number in range(70)))
     [(_, handle), *_] = await pops.pop()
@@ -1143,7 +1141,7 @@ async def test_checkpoint_due_in_far_future_does_not_delay_others(pops: Pops) ->
     assert bodies(await pops.pop()) == [b"one"]
 
 
-async def test_forged_acknowledgements_without_a_checkpoint_take_little_memory(pops: Pops) -> None:
+async def test_forged_acknowledgements_without_checkpoint_take_little_memory(pops: Pops) -> None:
     await pops.send(b"one")
     queue = pops.case.server.pop.revive._queue(0)
     key = PopKey("T", "G", 0, 0, NOW_MS, "broker-a")
@@ -1153,9 +1151,7 @@ async def test_forged_acknowledgements_without_a_checkpoint_take_little_memory(p
 
 
 @pytest.mark.parametrize("times", [INT_MAX, -1 - INT_MAX])
-async def test_a_message_with_an_odd_number_of_deliveries_does_not_stop_the_revive_service(
-    pops: Pops, times: int
-) -> None:
+async def test_message_with_invalid_reconsume_times_does_not_stop_revive_service(pops: Pops, times: int) -> None:
     await pops.send(b"odd", reconsume_times=times)
     await pops.pop()
     await pops.send(b"plain")
@@ -1198,7 +1194,7 @@ async def test_group_starting_at_end_gets_first_message_of_empty_queue(start: St
     assert bodies(await pops.pop(init_mode=1, queue_id=0)) == [b"a", b"b", b"c"]
 
 
-async def test_an_offset_that_was_set_forwards_is_not_undone_by_pops(pops: Pops) -> None:
+async def test_offset_set_forwards_is_not_undone_by_pops(pops: Pops) -> None:
     await pops.send(*(b"%d" % one for one in range(6)))
     await pops.pop(max_msg_nums=2)
     pops.case.server.tables.offsets.commit("G", "T", 0, 4)
@@ -1239,7 +1235,7 @@ async def test_inflight_limit_freed_before_pop_waits_is_used(start: StartPops, m
     assert bodies(handles_of(answer)) == [b"b"]
 
 
-async def test_an_ordered_acknowledgement_after_a_kill_skips_no_message(start: StartPops) -> None:
+async def test_ordered_acknowledgement_after_kill_skips_no_message(start: StartPops) -> None:
     """The kill takes consumerOrderInfo.json's last change. The consumer still works on the first two messages."""
     disk = KillableFileSystem(RealFileSystem())
     pops = await start(fs=disk, flush_consumer_offset_interval_ms=1 << 30)
@@ -1263,7 +1259,7 @@ async def test_message_with_full_properties_is_revived(pops: Pops) -> None:
 
 
 @pytest.mark.parametrize("offset", [2, 99])
-async def test_a_revive_group_ahead_of_its_queue_skips_no_checkpoint(start: StartPops, offset: int) -> None:
+async def test_revive_group_ahead_of_its_queue_skips_no_checkpoint(start: StartPops, offset: int) -> None:
     """Its offset is that of the last decided checkpoint, not of the next one. Java commits it before the log is
     durable.
     """

@@ -67,7 +67,7 @@ async def consume(pops: Pops, count: int) -> list[bytes]:
     ("how", "merges", "is_v2"),
     [("", False, False), ("", True, True), ("closed", False, True), ("killed", False, False), ("killed", True, False)],
 )
-async def test_pops_of_a_deleted_topic_deliver_no_message_of_the_new_one(
+async def test_pops_of_deleted_topic_deliver_no_message_of_new_one(
     deleted: Deleted, how: str, merges: bool, is_v2: bool, tmp_path: Path
 ) -> None:
     settings = {"enable_pop_buffer_merge": merges, "enable_retry_topic_v2": is_v2}
@@ -90,7 +90,7 @@ async def test_pops_of_a_deleted_topic_deliver_no_message_of_the_new_one(
     assert not [name for name in pops.case.server.tables.topics.table if name.startswith("%RETRY%G")]
 
 
-async def test_a_checkpoint_in_the_revive_topic_at_the_deletion_delivers_nothing(deleted: Deleted) -> None:
+async def test_checkpoint_in_revive_topic_at_deletion_of_topic_delivers_nothing(deleted: Deleted) -> None:
     """The timers have delivered it, and it is decided after the topic was created again."""
     pops = await deleted.start()
     await pops.send(b"old 0", b"old 1")
@@ -106,7 +106,7 @@ async def test_a_checkpoint_in_the_revive_topic_at_the_deletion_delivers_nothing
     assert await pops.pop() == []
 
 
-async def test_a_checkpoint_in_memory_at_the_deletion_delivers_nothing(deleted: Deleted) -> None:
+async def test_checkpoint_in_memory_at_deletion_of_topic_delivers_nothing(deleted: Deleted) -> None:
     pops = await deleted.start(enable_pop_buffer_merge=True)
     await pops.send(b"old 0", b"old 1")
     await pops.pop()
@@ -136,7 +136,7 @@ async def test_messages_of_deleted_retry_topic_are_not_revived(deleted: Deleted)
     assert await pops.pop() == []
 
 
-async def test_a_handle_of_a_deleted_topic_hides_no_message_of_the_new_one(deleted: Deleted) -> None:
+async def test_handle_of_deleted_topic_hides_no_message_of_new_one(deleted: Deleted) -> None:
     """A changed invisible time is a checkpoint of its own, and would name the new message at the old offset."""
     pops = await deleted.start()
     await pops.send(b"old 0", b"old 1")
@@ -153,7 +153,7 @@ async def test_a_handle_of_a_deleted_topic_hides_no_message_of_the_new_one(delet
 
 
 @pytest.mark.parametrize("how", ["", "closed", "killed"])
-async def test_an_ordered_pop_of_a_deleted_topic_neither_blocks_nor_skips(deleted: Deleted, how: str) -> None:
+async def test_ordered_pop_of_deleted_topic_neither_blocks_nor_skips(deleted: Deleted, how: str) -> None:
     pops = await deleted.start()
     await pops.send(b"old 0", b"old 1")
     old = await pops.pop(order=True)

@@ -61,7 +61,7 @@ def put(broker: BrokerCase, sender: int, body: bytes, told: list[tuple[int, int]
 
 
 @pytest.mark.asyncio
-async def test_others_are_stored_while_a_large_message_waits_for_memory(
+async def test_other_sends_are_stored_while_large_message_waits_for_memory(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient(broker)
@@ -79,7 +79,7 @@ async def test_others_are_stored_while_a_large_message_waits_for_memory(
 
 
 @pytest.mark.asyncio
-async def test_each_sender_is_stored_in_its_order(broker: BrokerCase, rng: random.Random) -> None:
+async def test_sends_of_connection_are_stored_in_order(broker: BrokerCase, rng: random.Random) -> None:
     patient(broker)
     await broker.send(queue_id=3)  # which makes the topic
     told: list[tuple[int, int]] = []
@@ -103,7 +103,7 @@ async def test_each_sender_is_stored_in_its_order(broker: BrokerCase, rng: rando
 
 
 @pytest.mark.asyncio
-async def test_a_large_message_is_stored_behind_what_its_sender_sent_before(
+async def test_large_message_is_stored_after_earlier_sends_of_its_sender(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(put_queue, "_GROUPS_AN_APPEND", 1)
@@ -121,7 +121,7 @@ async def test_a_large_message_is_stored_behind_what_its_sender_sent_before(
 
 
 @pytest.mark.asyncio
-async def test_a_large_batch_is_stored_in_one_piece_among_other_sends(broker: BrokerCase) -> None:
+async def test_large_batch_among_other_sends_is_stored_contiguously(broker: BrokerCase) -> None:
     raw = encode_batch([BatchedMessage(0, b"x", b"")] * 20_000)
     assert len(raw) >= _LARGE_BYTES
     patient(broker)
@@ -156,7 +156,7 @@ async def test_failed_prefault_leaves_result_to_append(broker: BrokerCase) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_send_that_waits_too_long_for_memory_is_refused(
+async def test_send_waiting_too_long_for_memory_is_refused(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker(wait_time_in_send_queue_ms=200)

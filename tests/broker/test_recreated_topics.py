@@ -111,7 +111,7 @@ def test_single_message_of_recreated_topic_without_queue_is_appended_to_old_ones
         assert rebuild_store(path, SMALL, given=GEOMETRY_KEYS).lost == []
 
 
-def test_salvage_leaves_an_offset_0_that_may_be_right_as_it_is(tmp_path: Path) -> None:
+def test_salvage_keeps_plausible_offset_0(tmp_path: Path) -> None:
     path, out = closed_store(tmp_path, new=1), tmp_path / "out"
     lose_queues(path)
     report = salvage_store(path, out, SMALL, given=GEOMETRY_KEYS)
@@ -237,7 +237,7 @@ def damage(file: Path, at: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("topics", [None, {"orders"}, {"orders", "paid"}], ids=["all", "one", "both"])
-def test_an_export_leaves_out_the_deleted_topic(tmp_path: Path, topics: set[str] | None) -> None:
+def test_export_omits_deleted_topic(tmp_path: Path, topics: set[str] | None) -> None:
     path = closed_store(tmp_path)
     selection = ExportSelection(topics=frozenset(topics) if topics else None)
     export_store(path, tmp_path / "out", selection=selection, config=SMALL, given=GEOMETRY_KEYS)
@@ -262,7 +262,7 @@ def ends(store: MessageStore | StoreReader) -> list[int]:
 
 @pytest.mark.parametrize("old", [12, 400])
 @pytest.mark.parametrize("how", ["closed", "killed"])
-def test_a_deleted_topic_stays_empty_over_restarts(old: int, how: str) -> None:
+def test_deleted_topic_stays_empty_over_restarts(old: int, how: str) -> None:
     fs = MemoryFileSystem()
     with deleted(fs, old=old):
         if how == "killed":
@@ -282,7 +282,7 @@ def test_a_deleted_topic_stays_empty_over_restarts(old: int, how: str) -> None:
         assert ends(store) == [1, 0, 0, 0]
 
 
-def test_a_reader_a_rebuild_and_a_salvage_leave_a_deleted_topic_empty(tmp_path: Path) -> None:
+def test_deleted_topic_stays_empty_for_reader_rebuild_and_salvage(tmp_path: Path) -> None:
     fs = MemoryFileSystem()
     deleted(fs).close()
     path, out = to_disk(fs, tmp_path / "store"), tmp_path / "out"
@@ -346,7 +346,7 @@ def test_deletion_beyond_end_of_log_deletes_no_later_message(tmp_path: Path) -> 
         assert sum(ends(store)) == 30
 
 
-def test_a_deletion_is_forgotten_when_the_log_has_none_of_its_messages() -> None:
+def test_deletion_is_forgotten_when_log_has_no_message_of_topic() -> None:
     fs, paths = MemoryFileSystem(), StorePaths(ROOT)
     fs.make_directory(paths.config)
     messages = {100: ("orders", 200), 300: ("bills", 400)}
@@ -373,7 +373,7 @@ def deliver(store: MessageStore, fs: MemoryFileSystem, clock: ManualClock) -> No
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("plain", [0, 1])
-def test_a_delayed_message_does_not_recreate_a_deleted_topic(plain: int, restart: bool) -> None:
+def test_delayed_message_does_not_recreate_deleted_topic(plain: int, restart: bool) -> None:
     """Neither the old topic nor a new one of its name gets it; a topic without messages is known until a restart."""
     fs, clock = MemoryFileSystem(), ManualClock(1_700_000_000_000)
     options = {"given": GEOMETRY_KEYS, "fs": fs, "clock": clock, "housekeeping": False}
@@ -411,7 +411,7 @@ def test_deletion_of_empty_topic_does_not_flush() -> None:
     store.close()
 
 
-def test_a_deletion_counts_for_waiting_records_after_its_last_message_has_expired() -> None:
+def test_deletion_drops_waiting_records_after_last_message_of_topic_expired() -> None:
     fs, paths = MemoryFileSystem(), StorePaths(ROOT)
     fs.make_directory(paths.config)
     DeletedTopics(fs, paths, {}.get, 0).add("orders", 100, 200, 250, 0)

@@ -55,7 +55,7 @@ async def asker(tmp_path: Path) -> AsyncIterator[SlowAsker]:
         case.answers.set()
 
 
-async def test_more_replies_than_may_wait_are_refused_at_once(asker: SlowAsker) -> None:
+async def test_replies_above_waiting_limit_are_refused_at_once(asker: SlowAsker) -> None:
     replies = await asker.under_way(3)
     assert await asker.reply() == ResponseCode.SYSTEM_BUSY
     assert (await asker.send()).code == ResponseCode.SUCCESS  # a client that hangs is no reason to take no messages
@@ -64,7 +64,7 @@ async def test_more_replies_than_may_wait_are_refused_at_once(asker: SlowAsker) 
     assert await asker.reply() == ResponseCode.SUCCESS
 
 
-async def test_larger_replies_than_may_wait_are_refused_at_once(
+async def test_replies_above_waiting_bytes_limit_are_refused_at_once(
     asker: SlowAsker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting_room, "MAX_WAITING_BYTES", 100)

@@ -27,7 +27,7 @@ async def has_route(broker: BrokerCase, name_server: str, topic: str) -> bool:
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
-async def test_a_retry_topic_leaves_with_its_topic_and_on_the_name_server(
+async def test_pop_retry_topic_is_deleted_with_its_topic_and_at_name_server(
     start_namesrv: StartNamesrv, start_broker: StartBroker, is_v2: bool
 ) -> None:
     namesrv, clock = await start_namesrv(), ManualClock(NOW_MS)
@@ -49,7 +49,7 @@ async def test_a_retry_topic_leaves_with_its_topic_and_on_the_name_server(
     assert not await has_route(case, namesrv.address, retry)
 
 
-async def test_retries_that_no_pop_touched_count_for_their_group(start_broker: StartBroker) -> None:
+async def test_unpopped_retries_count_as_lag_of_group(start_broker: StartBroker) -> None:
     """Of a connected group, too, whose clients do not subscribe to the retry topic."""
     case = await start_broker(clock=ManualClock(NOW_MS))
     pops = Pops(case, ManualClock(NOW_MS))
@@ -80,7 +80,7 @@ async def test_retries_that_no_pop_touched_count_for_their_group(start_broker: S
     assert [one.lag for one in lags if one.is_retry] == [5]
 
 
-async def test_a_retry_topic_that_may_be_of_another_group_stays(start_broker: StartBroker) -> None:
+async def test_pop_retry_topic_of_ambiguous_group_is_kept(start_broker: StartBroker) -> None:
     """The names of version 1 do not say where the group ends."""
     case = await start_broker(auto_create_subscription_group=True)
     for group in ("a", "a_b", "x_y"):

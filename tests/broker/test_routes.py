@@ -50,7 +50,7 @@ def test_routes_of_every_processor_file_are_merged() -> None:
 
 
 @pytest.mark.asyncio
-async def test_routes_of_broker_have_a_permission_each(start_broker: StartBroker) -> None:
+async def test_routes_of_broker_have_permission_each(start_broker: StartBroker) -> None:
     broker = await start_broker()
     routes = broker.server.routes
     assert len(routes) > 80

@@ -57,7 +57,7 @@ async def test_send_headers_v1_and_v2_store_equal_records(broker: BrokerCase) ->
     assert (second.flag, second.born_timestamp_ms, second.reconsume_times, second.tags) == (7, 5, 2, "x")
 
 
-async def test_a_batch_is_stored_as_its_messages(broker: BrokerCase) -> None:
+async def test_batch_is_stored_as_its_messages(broker: BrokerCase) -> None:
     batch = [BatchedMessage(3, b"m%d" % i, b"KEYS\x01k%d\x02" % i) for i in range(3)]
     response = await broker.send(
         body=encode_batch(batch), code=RequestCode.SEND_BATCH_MESSAGE, batch=True, properties={"UNIQ_KEY": "B"}
@@ -117,7 +117,7 @@ async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
         ({"body": BATCH, "batch": True, "sys_flag": 0x8}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
     ],
 )  # fmt: skip
-async def test_an_invalid_send_is_refused_with_code_and_remark(
+async def test_invalid_send_is_refused_with_code_and_remark(
     broker: BrokerCase, fields: dict[str, object], code: int, remark: str
 ) -> None:
     response = await broker.send(**fields)  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ async def test_empty_reply_is_not_stored(broker: BrokerCase) -> None:
         assert broker.server.store.next_offset_in_queue("T", 0) == kept
 
 
-async def test_the_next_message_is_stored_after_one_that_was_refused(broker: BrokerCase) -> None:
+async def test_message_after_refused_message_is_stored(broker: BrokerCase) -> None:
     await broker.send(queue_id=99)
     assert (await broker.send()).code == ResponseCode.SUCCESS
 
@@ -229,7 +229,7 @@ async def test_message_for_missing_queue_is_acknowledged_and_logged_once_a_minut
 
 
 @pytest.mark.parametrize("sys_flag", [16, 32, 48])
-async def test_a_flag_of_hosts_that_are_not_there_hides_no_message(broker: BrokerCase, sys_flag: int) -> None:
+async def test_ipv6_flag_without_ipv6_host_hides_no_message(broker: BrokerCase, sys_flag: int) -> None:
     assert (await broker.send(sys_flag=sys_flag)).code == ResponseCode.SUCCESS
     await broker.dispatched(1)
     (message,) = messages_of((await broker.pull()).body)
@@ -240,7 +240,7 @@ async def test_a_flag_of_hosts_that_are_not_there_hides_no_message(broker: Broke
     ("times", "topic", "level", "again"),
     [(INT_MAX, "%DLQ%G", None, INT_MAX), (-1 - INT_MAX, "SCHEDULE_TOPIC_XXXX", "3", -INT_MAX)],
 )
-async def test_a_message_with_an_odd_number_of_deliveries_is_sent_back(
+async def test_message_with_invalid_reconsume_times_is_sent_back(
     broker: BrokerCase, times: int, topic: str, level: str | None, again: int
 ) -> None:
     """Any producer can send such a number. RocketMQ adds 1 to the largest one, and gets the smallest."""

@@ -16,7 +16,7 @@ from broker_cases import BrokerCase
 from send_frames import ONEWAY, fields_of, frame, header_of, odd_frame, send_frame
 from wire_files import file_of, written
 
-from gantrymq.broker.appends.send_properties import broker_marks, plain_properties
+from gantrymq.broker.appends.send_properties import broker_properties, plain_properties
 from gantrymq.broker.appends.send_runs import FindSendRun, SendRun, WireSends
 from gantrymq.broker.appends.wire_messages import WireMessage
 from gantrymq.broker.processors.send import send_answers
@@ -40,7 +40,7 @@ from gantrymq.store.put_result import PutMessageResult
 from interop.fixed_ports import fixed_port
 
 HOSTS = ("127.0.0.1:10911", "[::1]:10911")
-MARKS = broker_marks("DefaultRegion", "DefaultCluster", True)
+MARKS = broker_properties("DefaultRegion", "DefaultCluster", True)
 
 
 def find(data: bytes, begin: int = 0) -> SendRun | None:
@@ -370,7 +370,7 @@ def no_store(server: BrokerServer) -> None:
     ("broken", "code"),
     [(no_disk, ResponseCode.FLUSH_DISK_TIMEOUT), (no_store, ResponseCode.SERVICE_NOT_AVAILABLE)],
 )
-async def test_a_failed_run_answers_each_request_with_the_error(
+async def test_failed_run_of_sends_answers_each_request_with_error(
     tmp_path: Path, broken: Break, code: ResponseCode
 ) -> None:
     read = b"".join(send_frame(n, flag=ONEWAY if n == 3 else 0) for n in range(10))

@@ -52,7 +52,7 @@ async def pull_known(broker: BrokerCase, offset: int = 0, **fields: Any) -> Remo
     return await broker.pull(offset=offset, sys_flag=0, **(SQL | {"sub_version": 1, **fields}))
 
 
-async def test_a_pull_returns_what_its_own_filter_matches(broker: BrokerCase) -> None:
+async def test_pull_returns_messages_matching_its_own_filter(broker: BrokerCase) -> None:
     await send_all(broker, ["1", "7", "x", "9"])
     found = await broker.pull(subscription="a > 5", **SQL)
     assert (found.code, bodies(found)) == (ResponseCode.SUCCESS, [b"7", b"9"])
@@ -72,7 +72,7 @@ async def test_records_in_several_log_files_are_filtered(start_broker: StartBrok
     assert [message.queue_offset for message in messages_of(found.body)] == list(range(1, 60, 3))
 
 
-async def test_a_group_pulls_with_the_filter_of_its_heartbeats(broker: BrokerCase) -> None:
+async def test_pull_uses_filter_of_heartbeats_of_group(broker: BrokerCase) -> None:
     await send_all(broker, ["1", "7"])
     assert (await pull_known(broker)).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
     await subscribe(broker, "a > 5")
@@ -86,7 +86,7 @@ async def test_a_group_pulls_with_the_filter_of_its_heartbeats(broker: BrokerCas
     assert wrong.remark == "The broker's consumer filter data is not exist!Your expression may be wrong!"
 
 
-async def test_a_held_pull_waits_for_a_message_that_matches(broker: BrokerCase) -> None:
+async def test_held_pull_waits_for_matching_message(broker: BrokerCase) -> None:
     await send_all(broker, ["1"])
     held = asyncio.ensure_future(
         broker.pull(
@@ -105,7 +105,7 @@ async def test_a_held_pull_waits_for_a_message_that_matches(broker: BrokerCase) 
     assert bodies(await held) == [b"8"]
 
 
-async def test_an_invalid_filter_is_refused(broker: BrokerCase) -> None:
+async def test_invalid_filter_is_refused(broker: BrokerCase) -> None:
     await send_all(broker, ["1"])
     assert (await check(broker, "a" * (1 << 19))).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     for text in ("a >", "(" * 10_000 + "a" + ")" * 10_000, "a" * (64 << 10)):
@@ -166,9 +166,7 @@ async def test_filter_file_equals_that_of_rocketmq(tmp_path: Path, start_broker:
 
 
 @pytest.mark.parametrize("supported", [False, True])
-async def test_a_retry_topic_is_filtered_by_the_topic_that_its_messages_came_from(
-    start_broker: StartBroker, supported: bool
-) -> None:
+async def test_retry_topic_uses_filter_of_original_topic(start_broker: StartBroker, supported: bool) -> None:
     broker = await start_broker(enable_property_filter=True, filter_support_retry=supported)
     await send_all(broker, ["1"])
     await subscribe(broker, "a > 5")
@@ -181,9 +179,7 @@ async def test_a_retry_topic_is_filtered_by_the_topic_that_its_messages_came_fro
 
 
 @pytest.mark.parametrize("first", ["check", "heartbeat", "pull"])
-async def test_the_parser_is_loaded_on_a_thread(
-    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
+async def test_parser_is_loaded_on_thread(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
     """Importing Lark took 0.1 to 0.2 s, in which the event loop answered nothing."""
     load, threads = SqlFilterCache.load, list[int]()
 

@@ -75,7 +75,7 @@ async def test_cluster_statistics_count_all_messages_of_broker(broker: BrokerCas
 
 
 @pytest.mark.asyncio
-async def test_a_message_sent_back_counts_for_its_own_topic(broker: BrokerCase) -> None:
+async def test_message_sent_back_counts_for_original_topic(broker: BrokerCase) -> None:
     """Not for the one that the request names, nor for the retry topic where it comes back once more."""
     await broker.send("T")
     for offset in (0, broker.server.store.max_phy_offset):

@@ -61,7 +61,7 @@ async def body_at(broker: BrokerCase, offset: int) -> bytes:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("queue_offset", [0, 7, -1, 1 << 40])
-async def test_a_forged_record_in_a_body_is_neither_viewed_nor_sent_back(broker: BrokerCase, queue_offset: int) -> None:
+async def test_forged_record_in_body_cannot_be_viewed_or_sent_back(broker: BrokerCase, queue_offset: int) -> None:
     await broker.heart_beat()
     await broker.send("secret", b"real")
     offset = await send_forged(broker, "secret", queue_offset)
@@ -76,7 +76,7 @@ async def test_a_forged_record_in_a_body_is_neither_viewed_nor_sent_back(broker:
 
 
 @pytest.mark.asyncio
-async def test_a_forged_record_of_a_topic_that_is_not_there_is_not_read(broker: BrokerCase) -> None:
+async def test_forged_record_of_missing_topic_is_not_read(broker: BrokerCase) -> None:
     """Without a unit to compare with, only the walk through the file tells it from the message of a deleted topic."""
     await broker.heart_beat()
     offset = await send_forged(broker, "never", 0)
@@ -85,7 +85,7 @@ async def test_a_forged_record_of_a_topic_that_is_not_there_is_not_read(broker: 
 
 
 @pytest.mark.asyncio
-async def test_the_message_of_a_deleted_topic_is_still_viewed(broker: BrokerCase) -> None:
+async def test_message_of_deleted_topic_can_be_viewed(broker: BrokerCase) -> None:
     for topic in ("front", "gone", "behind"):
         await broker.send(topic, topic.encode())
     await broker.dispatched(1, "behind")
@@ -95,7 +95,7 @@ async def test_the_message_of_a_deleted_topic_is_still_viewed(broker: BrokerCase
 
 
 @pytest.mark.asyncio
-async def test_a_message_is_viewed_as_soon_as_it_is_acknowledged(broker: BrokerCase) -> None:
+async def test_acknowledged_message_can_be_viewed_at_once(broker: BrokerCase) -> None:
     for number in range(20):
         offset = broker.server.store.max_phy_offset
         body = b"%d" % number
@@ -104,14 +104,14 @@ async def test_a_message_is_viewed_as_soon_as_it_is_acknowledged(broker: BrokerC
 
 
 @pytest.mark.asyncio
-async def test_a_message_that_waits_for_its_delay_is_viewed(broker: BrokerCase) -> None:
+async def test_delayed_message_can_be_viewed(broker: BrokerCase) -> None:
     delayed = broker.server.store.max_phy_offset
     await broker.send("T", b"delayed", properties={"DELAY": "5"})
     assert await body_at(broker, delayed) == b"delayed"
 
 
 @pytest.mark.asyncio
-async def test_a_message_that_waits_for_its_delay_is_sent_back(broker: BrokerCase) -> None:
+async def test_delayed_message_can_be_sent_back(broker: BrokerCase) -> None:
     """What lies in SCHEDULE_TOPIC_XXXX has a unit there."""
     await broker.heart_beat()
     await broker.send("T", b"delayed", properties={"DELAY": "5"})

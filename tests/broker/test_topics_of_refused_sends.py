@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[Ask, int]] = {
 }
 
 
-async def test_a_refused_send_creates_no_topic(start_broker: StartBroker) -> None:
+async def test_refused_send_creates_no_topic(start_broker: StartBroker) -> None:
     broker = await start_broker(
         max_message_size_bytes=1_024, auto_create_subscription_group=False, store_reply_message_enable=False
     )

@@ -140,7 +140,7 @@ async def tx(start: StartTransactions) -> Transactions:
 # Half messages and their ends
 
 
-async def test_a_prepared_message_is_stored_as_a_half_message(tx: Transactions) -> None:
+async def test_prepared_message_is_stored_as_half_message(tx: Transactions) -> None:
     answer = await tx.prepare(properties={"KEYS": "k", "TAGS": "a"}, flag=7)
     (half,) = await tx.stored(HALF)
     assert (answer.queue_id, answer.queue_offset, answer.transaction_id) == (1, 0, "U")
@@ -154,7 +154,7 @@ async def test_a_prepared_message_is_stored_as_a_half_message(tx: Transactions) 
     assert tx.case.server.tables.transaction_metrics.count("T") == 1
 
 
-async def test_a_commit_puts_the_message_into_its_topic_and_an_op_message(tx: Transactions) -> None:
+async def test_commit_stores_message_in_its_topic_and_op_message(tx: Transactions) -> None:
     half = await tx.prepare(flag=7)
     assert (await tx.end(half, TRANSACTION_COMMIT)).code == ResponseCode.SUCCESS
     await tx.write_ops()
@@ -193,7 +193,7 @@ async def test_committed_message_is_equal_from_memory_and_log(
     assert [one.queue_offset for one in finals] == [0, 1, 2]
 
 
-async def test_rollback_stores_only_an_op_message(tx: Transactions) -> None:
+async def test_rollback_stores_only_op_message(tx: Transactions) -> None:
     halves = [await tx.prepare() for _ in range(3)]
     for half in halves:
         assert (await tx.end(half, TRANSACTION_ROLLBACK)).code == ResponseCode.SUCCESS
@@ -248,7 +248,7 @@ async def test_decision_on_ordinary_message_is_refused(tx: Transactions) -> None
     assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 
 
-async def test_a_half_message_of_a_deleted_topic_is_not_committed(tx: Transactions) -> None:
+async def test_half_message_of_deleted_topic_is_not_committed(tx: Transactions) -> None:
     half = await tx.prepare()
     tx.case.server.tables.topics.delete("T")
     assert (await tx.end(half, TRANSACTION_COMMIT)).code == ResponseCode.TOPIC_NOT_EXIST
@@ -269,7 +269,7 @@ async def test_half_message_with_full_properties_is_refused(tx: Transactions) ->
     assert refused.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_a_broker_may_reject_transactions(start: StartTransactions) -> None:
+async def test_broker_with_rejected_transactions_refuses_half_message(start: StartTransactions) -> None:
     tx = await start(reject_transaction_message=True)
     refused = await tx.case.send(properties={"TRAN_MSG": "true"})
     assert (refused.code, refused.remark) == (
@@ -281,7 +281,7 @@ async def test_a_broker_may_reject_transactions(start: StartTransactions) -> Non
 # Checks
 
 
-async def test_an_open_half_message_is_checked_and_its_answer_commits_it(tx: Transactions) -> None:
+async def test_answer_to_check_of_open_half_message_commits_it(tx: Transactions) -> None:
     await tx.prepare(properties={"TAGS": "a"}, flag=7)
     await tx.check()
     ((header, message),) = tx.asked
@@ -360,7 +360,7 @@ async def test_half_message_with_max_checks_0_is_checked_once(start: StartTransa
 
 
 @pytest.mark.parametrize("msg_id", [None, "", "no id", "7F00000100002A9F0000000000000000", "FF" * 16])
-async def test_only_a_discarded_half_message_can_be_resumed(tx: Transactions, msg_id: str | None) -> None:
+async def test_only_discarded_half_message_can_be_resumed(tx: Transactions, msg_id: str | None) -> None:
     await tx.case.send("T")
     refused = await tx.case.ask(ResumeCheckHalfMessageRequestHeader(msg_id=msg_id))
     assert refused.code == ResponseCode.SYSTEM_ERROR
@@ -385,7 +385,7 @@ async def test_decision_in_memory_counts_before_op_message(start: StartTransacti
     assert await tx.stored(OP) == []
 
 
-async def test_a_late_decision_on_the_first_record_decides_the_one_that_was_put_back(tx: Transactions) -> None:
+async def test_late_decision_on_first_record_decides_requeued_half_message(tx: Transactions) -> None:
     half = await tx.prepare()
     await tx.check()
     await tx.check()
@@ -397,7 +397,7 @@ async def test_a_late_decision_on_the_first_record_decides_the_one_that_was_put_
     assert len(await tx.stored("T", 1)) == 1
 
 
-async def test_a_decision_after_the_one_of_a_check_is_refused(tx: Transactions) -> None:
+async def test_decision_after_decision_by_check_is_refused(tx: Transactions) -> None:
     """RocketMQ would deliver a message that was rolled back."""
     half = await tx.prepare()
     await tx.check()
@@ -472,7 +472,7 @@ async def test_immune_half_message_before_many_others_is_stored_again(
     assert tx.asked == []
 
 
-async def test_an_immune_message_that_was_put_back_stays_open_in_later_checks(
+async def test_requeued_immune_half_message_stays_open_in_later_checks(
     tx: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gantrymq.broker.transactions.check._MAX_PASSED", 2)
@@ -486,7 +486,7 @@ async def test_an_immune_message_that_was_put_back_stays_open_in_later_checks(
     assert [message.body for _, message in tx.asked] == [b"open"]
 
 
-async def test_the_end_of_an_immune_message_that_was_put_back_counts_after_a_restart(
+async def test_end_of_requeued_immune_half_message_counts_after_restart(
     start: StartTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gantrymq.broker.transactions.check._MAX_PASSED", 2)
@@ -503,7 +503,7 @@ async def test_the_end_of_an_immune_message_that_was_put_back_counts_after_a_res
     assert tx.asked == []
 
 
-async def test_a_late_end_of_an_immune_message_that_was_put_back_counts_after_a_restart(
+async def test_late_end_of_requeued_immune_half_message_counts_after_restart(
     start: StartTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the next check comes when the message is no longer immune."""

@@ -84,7 +84,7 @@ def test_kernel_and_reference_accept_the_same_batches(rng: random.Random) -> Non
             assert measure_batch(cut) == (len(spans), not has_zeros)
 
 
-def test_an_invalid_batch_is_refused(rng: random.Random) -> None:
+def test_invalid_batch_is_refused(rng: random.Random) -> None:
     for _ in range(300):
         raw = bytearray(wire(rng, 3))
         for _ in range(rng.randint(1, 3)):

@@ -55,7 +55,7 @@ def test_properties_of_producers_are_plain(text: str) -> None:
         *("UNIQ_KEY\x01k\x02a\x02", "UNIQ_KEY\x01k\x02a\x01\x02", "UNIQ_KEY\x01k\x01l\x02", "UNIQ_KEY\x01k\x02\x02"),
     ],
 )
-def test_properties_that_need_processing_are_not_plain(text: str | None) -> None:
+def test_properties_with_effect_exclude_send_from_run(text: str | None) -> None:
     assert plain_properties(text, "") is None
 
 

@@ -135,7 +135,7 @@ def test_unreadable_checkpoint_hides_no_message(
 
 
 @pytest.mark.parametrize("block", [0, 1, 4])
-def test_a_query_gives_what_the_readable_part_of_the_index_has(
+def test_query_with_bad_index_page_returns_readable_entries(
     gantrymq: Run, spoil: Break, store: Path, block: int
 ) -> None:
     path = nth(store, "index", 0)
@@ -170,7 +170,7 @@ def test_log_whose_only_file_begins_with_bad_page_is_not_empty(gantrymq: Run, sp
     assert 80 < len(shown(outcome)) < 100
 
 
-def test_messages_outside_a_bad_sector_are_shown(
+def test_messages_outside_bad_sector_are_shown(
     gantrymq: Run, closed: tuple[Path, dict[tuple[int, int], Place]], tmp_path: Path
 ) -> None:
     name = nth(closed[0], "commitlog", -1).relative_to(closed[0])
@@ -183,7 +183,7 @@ def test_messages_outside_a_bad_sector_are_shown(
         assert shown(gantrymq("store", "log", store, "--json")) == expected
 
 
-def test_a_dry_run_refuses_what_a_recovery_refuses(gantrymq: Run, spoil: Break, store: Path) -> None:
+def test_dry_run_refuses_same_stores_as_recovery(gantrymq: Run, spoil: Break, store: Path) -> None:
     path = nth(store, "commitlog", -1)
     spoil(path, 0, BLOCK_BYTES)
     before = contents(store)
@@ -197,7 +197,7 @@ def test_a_dry_run_refuses_what_a_recovery_refuses(gantrymq: Run, spoil: Break, 
     } == {one: data for one, data in before.items() if one.name not in ("lock", "abort")}
 
 
-def test_store_reader_raises_unless_it_skips_lost_data(spoil: Break, store: Path) -> None:
+def test_store_reader_raises_unless_lost_data_is_skipped(spoil: Break, store: Path) -> None:
     path = nth(store, "commitlog", -1)
     spoil(path, 0, BLOCK_BYTES)
     with pytest.raises(DiskError, match="cannot be read at byte 0"):
@@ -211,7 +211,7 @@ def test_store_reader_raises_unless_it_skips_lost_data(spoil: Break, store: Path
 
 @pytest.mark.parametrize("part", ["index", "consumequeue/orders/1", "consumequeue", "config"])
 @pytest.mark.parametrize("kind", [DiskError, StorePermissionError])
-def test_a_directory_that_is_not_listed_is_named_and_the_rest_shown(
+def test_unlistable_directory_is_named_and_rest_is_shown(
     gantrymq: Run,
     monkeypatch: pytest.MonkeyPatch,
     store: Path,
@@ -256,7 +256,7 @@ def assert_tools_go_on_without(gantrymq: Run, store: Path, part: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["index", "consumequeue", "consumequeue/orders/1"])
-def test_a_directory_on_a_real_bad_sector_is_named_and_the_rest_read(
+def test_directory_on_real_bad_sector_is_named_and_rest_is_read(
     gantrymq: Run, closed: tuple[Path, dict[tuple[int, int], Place]], tmp_path: Path, part: str
 ) -> None:
     (tmp_path / "out").mkdir()
@@ -274,13 +274,13 @@ def test_a_directory_on_a_real_bad_sector_is_named_and_the_rest_read(
         assert "`gantrymq store salvage`" in outcome.err
 
 
-def test_json_lines_of_a_lost_place_have_their_documented_fields(gantrymq: Run, spoil: Break, store: Path) -> None:
+def test_json_line_of_unreadable_range_has_documented_fields(gantrymq: Run, spoil: Break, store: Path) -> None:
     spoil(nth(store, "commitlog", 0), 0, BLOCK_BYTES)
     line = json.loads(gantrymq("store", "log", store, "--json").out.splitlines()[0])
     assert list(line) == ["kind", "phyOffset", "bytes", "path", "position", "reason"]
 
 
-def test_verify_names_the_lost_header_of_the_only_index_file(gantrymq: Run, spoil: Break, store: Path) -> None:
+def test_verify_names_lost_header_of_only_index_file(gantrymq: Run, spoil: Break, store: Path) -> None:
     path = nth(store, "index", 0)
     spoil(path, 0, BLOCK_BYTES)
     outcome = gantrymq("store", "verify", store, "--json")
@@ -293,7 +293,7 @@ INDEX_BLOCKS = range(6)
 
 
 @pytest.mark.parametrize("block", INDEX_BLOCKS)
-def test_verify_reports_a_bad_page_of_the_index_once_and_the_named_command_repairs_it(
+def test_bad_index_page_is_reported_once_and_repaired_by_named_command(
     gantrymq: Run, spoil: Break, store: Path, block: int
 ) -> None:
     """Of a killed store too, whose last index file is in doubt: recovery reads all of it."""
@@ -310,9 +310,7 @@ def test_verify_reports_a_bad_page_of_the_index_once_and_the_named_command_repai
 
 
 @pytest.mark.parametrize("block", INDEX_BLOCKS)
-def test_plan_and_recovery_agree_on_a_bad_page_of_the_index(
-    gantrymq: Run, spoil: Break, store: Path, block: int
-) -> None:
+def test_plan_and_recovery_agree_on_bad_page_of_index(gantrymq: Run, spoil: Break, store: Path, block: int) -> None:
     path = nth(store, "index", -1)
     spoil(path, block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
     planned = gantrymq("store", "recover", store, "--dry-run", "--json")
@@ -330,7 +328,7 @@ def test_plan_and_recovery_agree_on_a_bad_page_of_the_index(
 
 
 @pytest.mark.parametrize("block", [0, 2])
-def test_rebuild_names_what_a_bad_page_of_the_last_log_file_costs(
+def test_rebuild_names_messages_lost_to_bad_page_of_last_log_file(
     gantrymq: Run, spoil: Break, store: Path, closed: tuple[Path, dict[tuple[int, int], Place]], block: int
 ) -> None:
     """The next start refuses the store, so what lies behind the page counts as lost; salvage keeps it."""
@@ -387,9 +385,7 @@ def test_stale_file_handle_is_reported_like_bad_sector(
     assert "Stale file handle" in outcome.err
 
 
-def test_dump_finds_a_bad_page_of_a_queue_file_that_opening_does_not_read(
-    gantrymq: Run, spoil: Break, tmp_path: Path
-) -> None:
+def test_dump_reports_bad_queue_page_not_read_at_open(gantrymq: Run, spoil: Break, tmp_path: Path) -> None:
     """Opening reads the last three files of a queue."""
     path = tmp_path / "store"
     with MessageStore.open(path, replace(CONFIG, mapped_file_size_consume_queue=400), housekeeping=False) as store:

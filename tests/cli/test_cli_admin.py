@@ -91,7 +91,7 @@ def refused(outcome: Outcome, code: int, *texts: str) -> None:
     assert all(text in outcome.err for text in texts), outcome.err
 
 
-def test_cluster_and_broker_commands_show_the_broker(admin: Admin, broker: EmbeddedBroker, sent: list[Any]) -> None:
+def test_cluster_and_broker_commands_show_broker(admin: Admin, broker: EmbeddedBroker, sent: list[Any]) -> None:
     [line] = of(admin("cluster", "--json"))
     assert (line["cluster"], line["brokerName"], line["brokerId"]) == ("DefaultCluster", "broker-a", 0)
     assert (line["address"], line["version"], line["active"]) == (broker.address, "V5_5_0", True)
@@ -109,7 +109,7 @@ def test_cluster_and_broker_commands_show_the_broker(admin: Admin, broker: Embed
     refused(admin("broker", "status", "-b", "nobody"), 3, "there is no broker nobody; known: broker-a")
 
 
-def test_a_setting_is_changed_and_read_back(admin: Admin) -> None:
+def test_setting_is_changed_and_read_back(admin: Admin) -> None:
     set_ = ("broker", "config", "set")
     [line] = of(admin(*set_, "fileReservedTime=48", "-b", "broker-a", "--json"))
     assert (line["key"], line["value"]) == ("fileReservedTime", "48")
@@ -161,7 +161,7 @@ def test_topic_commands_show_offsets_groups_and_shares(admin: Admin, watchers: s
 
 
 @pytest.mark.parametrize("name", ["a/b", f"x{EVIL}", "ünde", "x" * 300, " "])
-def test_a_name_that_no_broker_accepts_is_refused_before_it_is_sent(admin: Admin, name: str) -> None:
+def test_invalid_name_is_refused_before_request(admin: Admin, name: str) -> None:
     for words in (("topic", "create", name), ("group", "create", name)):
         outcome = admin(*words)
         refused(outcome, 2)
@@ -317,7 +317,7 @@ def test_message_trace_is_shown(admin: Admin, broker: EmbeddedBroker) -> None:
     assert "\x1b" not in outcome.err
 
 
-def test_escape_sequences_of_others_do_not_reach_the_terminal(admin: Admin, sent: list[Any]) -> None:
+def test_escape_sequences_in_messages_do_not_reach_terminal(admin: Admin, sent: list[Any]) -> None:
     for words in (("print", "orders"), ("by-id", "orders", sent[3].msg_id)):
         outcome = admin("message", *words)
         assert (outcome.code, outcome.err) == (0, "")
@@ -328,7 +328,7 @@ def test_escape_sequences_of_others_do_not_reach_the_terminal(admin: Admin, sent
     refused(admin("message", "by-key", "orders", EVIL), 1, "·[2J")
 
 
-def test_a_message_is_sent_and_clients_are_listed(admin: Admin, broker: EmbeddedBroker) -> None:
+def test_message_is_sent_and_clients_are_listed(admin: Admin, broker: EmbeddedBroker) -> None:
     broker.create_topic("sends", 2)
     words = ("message", "send", "sends", "hello", "-k", "k1", "--tag", "T", "-b", "broker-a", "-q", 1)
     [line] = of(admin(*words, "--json"))
@@ -512,7 +512,7 @@ def test_admin_connects_by_option_environment_or_profile(
     refused(gantrymq("admin", "cluster", "--profile", "test", "-X", "noSuchKey=1"), 2, "noSuchKey")
 
 
-def test_ctrl_c_ends_a_watch_cleanly(broker: EmbeddedBroker) -> None:
+def test_ctrl_c_ends_watch_cleanly(broker: EmbeddedBroker) -> None:
     import signal
 
     with start("admin", "topic", "status", "orders", "-n", broker.namesrv, "--watch", "0.1", "--json") as child:

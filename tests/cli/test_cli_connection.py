@@ -54,7 +54,7 @@ def test_connection_value_comes_from_option_then_profile_then_environment(
     assert ClusterConnection.read({}).name_servers == "prod-1:9876;prod-2:9876"
 
 
-def test_the_settings_of_a_profile_are_those_of_a_client() -> None:
+def test_profile_accepts_settings_of_client() -> None:
     read = ClusterConnection.read({}, "prod")
     config = ClientConfig(read.name_servers, **read.settings)  # type: ignore[arg-type]
     assert config.credentials is not None
@@ -66,7 +66,7 @@ def test_the_settings_of_a_profile_are_those_of_a_client() -> None:
     assert "12345678" not in repr(read)
 
 
-def test_a_file_implies_tls_and_no_tls_turns_it_off() -> None:
+def test_tls_file_option_enables_tls_and_no_tls_disables_it() -> None:
     assert ClusterConnection.read({"tls_trust": "/ca"}).tls["tls.enable"] == "true"
     assert ClusterConnection.read({"tls": False}, "prod").tls["tls.enable"] == "false"
     assert ClusterConnection.read({}).tls == {}
@@ -84,7 +84,7 @@ def test_a_file_implies_tls_and_no_tls_turns_it_off() -> None:
         ("profile = 1", "a", "none is there"),
     ],
 )
-def test_a_wrong_profile_is_named(profiles: Path, text: str, named: str | None, problem: str) -> None:
+def test_wrong_profile_is_named_in_error(profiles: Path, text: str, named: str | None, problem: str) -> None:
     profiles.write_text(text)
     with pytest.raises(ConfigError, match=problem):
         ClusterConnection.read({"namesrv": "here:9876"}, named)
@@ -99,7 +99,7 @@ def test_missing_profile_file_is_error_only_for_named_profile(profiles: Path) ->
         ClusterConnection.read({})
 
 
-def test_a_secret_that_others_may_read_is_a_warning(profiles: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_secret_in_file_readable_by_others_causes_warning(profiles: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ClusterConnection.read({}, "prod")
     assert capsys.readouterr().err == ""
     profiles.chmod(0o644)
@@ -107,7 +107,7 @@ def test_a_secret_that_others_may_read_is_a_warning(profiles: Path, capsys: pyte
     assert "chmod 600" in capsys.readouterr().err
 
 
-def test_a_command_gets_the_connection_in_place_of_its_options() -> None:
+def test_connection_options_reach_command_as_one_connection() -> None:
     came: list[tuple[str, ClusterConnection | None]] = []
 
     def command(

@@ -71,7 +71,7 @@ def store(gantrymq: Run, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [*READING, ["recover"], ["ingest"]], ids=" ".join)
-def test_a_directory_without_a_store_is_refused(gantrymq: Run, tmp_path: Path, words: list[str]) -> None:
+def test_directory_without_store_is_refused(gantrymq: Run, tmp_path: Path, words: list[str]) -> None:
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_bytes(b"x" * 1000)
     folder.mkdir()
@@ -208,7 +208,7 @@ def test_largest_numbers_are_accepted(gantrymq: Run, store: Path, tmp_path: Path
     assert gantrymq("store", "export", store, tmp_path / "out", *of_queue, *times).code == 0
 
 
-def test_names_that_are_not_utf_8_are_shown_with_escapes(
+def test_non_utf_8_names_are_shown_with_escapes(
     gantrymq: Run, process: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -399,9 +399,7 @@ def test_error_with_closed_stderr_keeps_exit_code(tmp_path: Path, closed: str) -
     assert subprocess.run(["sh", "-c", line], capture_output=True, check=False).returncode == 3
 
 
-def test_a_log_elsewhere_is_found_by_the_broker_conf_and_missed_without_it(
-    gantrymq: Run, store: Path, tmp_path: Path
-) -> None:
+def test_log_in_other_directory_is_found_by_broker_conf(gantrymq: Run, store: Path, tmp_path: Path) -> None:
     (store / "commitlog").rename(tmp_path / "log")
     conf = tmp_path / "broker.conf"
     conf.write_text(f"storePathRootDir={store}\nstorePathCommitLog={tmp_path / 'log'}\nstorePathIndex=/elsewhere\n")

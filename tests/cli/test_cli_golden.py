@@ -71,7 +71,7 @@ def test_log_lists_records_in_physical_order(gantrymq: Run, golden: Golden, name
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_java_answers_are_a_prefix_of_ours(gantrymq: Run, golden: Golden, name: str) -> None:
+def test_java_query_answers_are_prefix_of_ours(gantrymq: Run, golden: Golden, name: str) -> None:
     folder = golden(name)
     before = tree(folder)
     records = {line["phyOffset"]: line for line in jsonl(folder / "commitlog.jsonl") if line["kind"] == "message"}

@@ -44,7 +44,7 @@ def dumped(gantrymq: Run, store: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_each_line_is_answered_before_the_next_is_given(gantrymq: Run, tmp_path: Path, flush: str) -> None:
+def test_each_line_is_answered_before_next_is_given(gantrymq: Run, tmp_path: Path, flush: str) -> None:
     store = tmp_path / "store"
     with start("store", "ingest", store, *SMALL, "--set", f"flushDiskType={flush}", bufsize=0) as child:
         for number in range(1, 4):
@@ -172,7 +172,7 @@ def test_ingest_stores_delayed_and_plain_lines_read_together(gantrymq: Run, tmp_
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_closes_the_store(gantrymq: Run, tmp_path: Path, number: int, code: int) -> None:
+def test_signal_closes_store(gantrymq: Run, tmp_path: Path, number: int, code: int) -> None:
     store = tmp_path / "store"
     with start("store", "ingest", store, *SMALL, bufsize=0) as child:
         give(child, line(1))

@@ -67,7 +67,7 @@ def test_pending_options_select_messages(gantrymq: Run, store: Path) -> None:
     assert "nothing is pending" in gantrymq("store", "pending", store, "--topic", "none").text
 
 
-def test_a_message_of_the_list_can_be_shown(gantrymq: Run, store: Path) -> None:
+def test_listed_pending_message_can_be_shown(gantrymq: Run, store: Path) -> None:
     lines = gantrymq("store", "pending", store, "--json", "--list", "--kind", "timer").lines
     offset = next(line["phyOffset"] for line in lines if line["kind"] == "message")
     (shown,) = gantrymq("store", "show", store, offset, "--json").lines
@@ -88,7 +88,7 @@ def test_damaged_files_are_named(gantrymq: Run, store: Path) -> None:
     assert outcome.lines[-1]["messages"] == 3
 
 
-def test_a_store_without_waiting_topics_has_nothing_pending(gantrymq: Run, tmp_path: Path) -> None:
+def test_store_without_pending_topics_has_no_pending_message(gantrymq: Run, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", CONFIG, housekeeping=False) as store:
         store.put(Message("orders", b"now"))
     outcome = gantrymq("store", "pending", tmp_path / "store")

@@ -32,7 +32,7 @@ def test_help_has_examples(gantrymq: Run, words: list[str]) -> None:
         assert all(option in outcome.text for option in ("--config", "-c", "--set", "--json"))
 
 
-def test_no_arguments_show_the_help(gantrymq: Run) -> None:
+def test_no_arguments_show_help(gantrymq: Run) -> None:
     for words in ([], ["store"]):
         outcome = gantrymq(*words)
         assert "Usage: gantrymq" in outcome.text
@@ -72,7 +72,7 @@ HEAVY = ("numba", "numpy", "gantrymq.store", *LARGE)
         (["store", "salvage", "STORE", "OUT", "--json"], ("numba", *LARGE)),
     ],
 )
-def test_commands_import_only_what_they_need(
+def test_command_imports_only_needed_modules(
     golden: Callable[[str], Path], tmp_path: Path, arguments: list[str], forbidden: tuple[str, ...]
 ) -> None:
     code = (
@@ -212,7 +212,7 @@ def test_export_formats_match_writers() -> None:
     assert set(_WRITERS) == set(ExportFormat)
 
 
-def test_a_table_that_is_wider_than_the_terminal_has_a_block_for_each_row(
+def test_table_wider_than_terminal_has_block_for_each_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = ["cluster", "broker", ">id", "address", ">in today", ">out today", "active"]

@@ -153,7 +153,7 @@ def test_store_path_of_broker_conf_is_used(tmp_path: Path) -> None:
     ]
 
 
-def test_servers_that_speak_tls_only_find_each_other(tmp_path: Path) -> None:
+def test_servers_with_enforced_tls_connect_to_each_other(tmp_path: Path) -> None:
     keys = Path(__file__).parents[1] / "remoting" / "tls"
     said = {
         "tls.server.mode": "enforcing",
@@ -186,7 +186,7 @@ def test_failed_start_prints_one_line(process: Run, tmp_path: Path) -> None:
         assert outcome.err.startswith("gantrymq: ")
 
 
-def test_set_accepts_every_key_with_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_accepts_every_key_with_effect(capsys: pytest.CaptureFixture[str]) -> None:
     keys = [one for config in (BrokerConfig, MessageStoreConfig, NamesrvConfig) for one in fields_by_key(config)]
     assert list(read_server_options(None, [f"{key}=x" for key in keys]).entries) == list(dict.fromkeys(keys))
     assert capsys.readouterr().err == ""
@@ -215,7 +215,7 @@ def test_malformed_address_is_usage_error(gantrymq: Run, tmp_path: Path, bad: st
 @pytest.mark.parametrize(
     "right", ["", ";", "127.0.0.1:9876", " ns1:9876; ns2.example:9876 ;", "[::1]:9876", "[fe80::1%eth0]:9876"]
 )
-def test_an_address_is_a_host_and_a_port(right: str) -> None:
+def test_name_server_addresses_are_split_at_semicolons(right: str) -> None:
     assert BrokerConfig(namesrv_addr=right).name_servers == [one.strip() for one in right.split(";") if one.strip()]
 
 
@@ -229,7 +229,7 @@ def test_an_address_is_a_host_and_a_port(right: str) -> None:
         ("ns1:9876, http://ns2:9876,", ["ns1:9876", "ns2:9876"]),
     ],
 )
-def test_an_endpoint_url_names_the_same_name_server_to_broker_client_and_spark(written: str, meant: list[str]) -> None:
+def test_endpoint_url_means_same_name_server_to_broker_client_and_spark(written: str, meant: list[str]) -> None:
     assert BrokerConfig(namesrv_addr=written).name_servers == meant
     assert ClientConfig(written).name_server_list == meant
     assert addresses("nameserver", written) == ";".join(meant)

@@ -51,7 +51,7 @@ def store(gantrymq: Run, tmp_path: Path) -> Path:
     return path
 
 
-def test_message_line_has_exactly_the_given_fields(gantrymq: Run, tmp_path: Path) -> None:
+def test_message_line_has_exactly_given_fields(gantrymq: Run, tmp_path: Path) -> None:
     store = tmp_path / "store"
     body = bytes(range(256))
     given = {
@@ -112,7 +112,7 @@ def test_dump_options_select_records(gantrymq: Run, store: Path, filters: list[s
         assert all(line["queueOffset"] >= least for line in outcome.lines[1 + queues :])
 
 
-def test_dump_of_unit_without_record_names_it(gantrymq: Run, store: Path) -> None:
+def test_dump_names_unit_without_record(gantrymq: Run, store: Path) -> None:
     """Its queue is behind the log's start file, so that a recovery does not look at the record: it is told."""
     ingest(gantrymq, store, [{"topic": "later", "body": "x" * 40_000} for _ in range(4)])
     before = gantrymq("store", "dump", store, "--json").lines
@@ -143,7 +143,7 @@ def test_query_returns_messages_of_key_newest_first(gantrymq: Run, store: Path) 
     assert gantrymq("store", "query", store, "orders", "all", "--json", "--end", past).lines == []
 
 
-def test_query_compares_the_time_that_the_index_keeps(gantrymq: Run, tmp_path: Path) -> None:
+def test_query_compares_store_time_of_index(gantrymq: Run, tmp_path: Path) -> None:
     clock = ManualClock(now_ms=1_700_000_000_123)
     with open_store(RealFileSystem(), tmp_path / "store", clock=clock) as made:
         made.put(Message("t", b"first", keys=["another"]))
@@ -273,7 +273,7 @@ def test_recover_reports_its_changes(gantrymq: Run, store: Path) -> None:
     ]
 
 
-def test_settings_come_from_a_file_and_from_set(gantrymq: Run, tmp_path: Path) -> None:
+def test_settings_are_read_from_file_and_set_options(gantrymq: Run, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=a\nmappedFileSizeCommitLog=131072\nmaxIndexNum = 500\nnoSuchKey=1\n")
     given = tmp_path / "in.jsonl"

@@ -52,7 +52,7 @@ def offsets(lines: list[dict[str, object]]) -> list[tuple[object, object]]:
 
 
 @pytest.mark.parametrize("number", range(len(BODIES)))
-def test_show_gives_a_message_with_its_body(gantrymq: Run, kept: tuple[Path, list[int]], number: int) -> None:
+def test_show_prints_message_with_body(gantrymq: Run, kept: tuple[Path, list[int]], number: int) -> None:
     store, places = kept
     by_place = gantrymq("store", "show", store, places[number], *SETS, "--json")
     [line] = by_place.lines
@@ -149,7 +149,7 @@ def test_at_and_query_accept_iso_times(gantrymq: Run, kept: tuple[Path, list[int
     assert (wrong.code, "'yesterday' is not milliseconds, or a time like" in wrong.err) == (2, True)
 
 
-def test_log_with_max_prints_that_many_records(gantrymq: Run, kept: tuple[Path, list[int]]) -> None:
+def test_log_with_max_prints_max_records(gantrymq: Run, kept: tuple[Path, list[int]]) -> None:
     store, places = kept
     done = gantrymq("store", "log", store, "--max", "2", *SETS, "--json")
     assert [line["phyOffset"] for line in done.lines] == places[:3]
@@ -158,9 +158,7 @@ def test_log_with_max_prints_that_many_records(gantrymq: Run, kept: tuple[Path, 
     assert [json.dumps(line["phyOffset"]) for line in rest[:-1]] == [str(place) for place in places[2:]]
 
 
-def test_an_export_to_stdout_is_what_an_export_writes(
-    gantrymq: Run, kept: tuple[Path, list[int]], tmp_path: Path
-) -> None:
+def test_export_to_stdout_equals_export_to_files(gantrymq: Run, kept: tuple[Path, list[int]], tmp_path: Path) -> None:
     for kind in ("jsonl", "csv"):
         done = gantrymq("store", "export", kept[0], "-", "--format", kind, "--json", *SETS)
         assert done.code == 0
@@ -171,7 +169,7 @@ def test_an_export_to_stdout_is_what_an_export_writes(
         assert (report["out"], report["messages"], report["lostMessages"]) == ("-", len(BODIES), [])
 
 
-def test_an_export_to_stdout_names_what_it_lacks_on_stderr(
+def test_export_to_stdout_names_missing_messages_on_stderr(
     gantrymq: Run, kept: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
     store = Path(shutil.copytree(kept[0], tmp_path / "store"))
@@ -189,7 +187,7 @@ def test_export_of_parquet_to_stdout_is_refused(gantrymq: Run, kept: tuple[Path,
     assert (done.code, done.out, done.err.count("\n")) == (2, b"", 1)
 
 
-def test_a_key_finds_only_messages_of_its_topic_and_key(gantrymq: Run, tmp_path: Path) -> None:
+def test_key_finds_only_messages_of_its_topic_and_key(gantrymq: Run, tmp_path: Path) -> None:
     """The four index keys have one hash; --raw prints what the index answers, with the topic of each message."""
     path = tmp_path / "store"
     with open_store(RealFileSystem(), path) as store:

@@ -44,7 +44,7 @@ def test_json_has_one_object_a_row(gantrymq: Run, store: Path) -> None:
     assert tree(store) == before
 
 
-def test_json_values_of_other_types(gantrymq: Run, store: Path) -> None:
+def test_sql_values_of_other_types_become_json(gantrymq: Run, store: Path) -> None:
     text = (
         "select 1.5::decimal(4,1) as d, 12345678901234567890123::hugeint as h, date '2026-11-29' as day, "
         "timestamptz '2026-11-29 08:00:00+01' as t, interval 90 seconds as i, true as b, 'nan'::double as n, "
@@ -66,7 +66,7 @@ def test_csv_has_names_and_quoted_values(gantrymq: Run, store: Path) -> None:
     assert rows == [["o", "keys", "body"], ["0", '["k1","k2"]', "first"], ["1", '["k1","k2"]', "/wA="]]
 
 
-def test_table_for_people_says_that_there_is_more(gantrymq: Run, store: Path) -> None:
+def test_truncated_table_for_people_says_more_rows_exist(gantrymq: Run, store: Path) -> None:
     done = gantrymq("sql", "-n", 5, store, "select queue_offset, body from many order by 1")
     assert done.code == 0
     assert "the first 5 rows: -n N shows more, --json and --csv print all" in done.text
@@ -93,7 +93,7 @@ def test_wrong_call_is_one_line(arguments: list[str], code: int, message: str, g
     assert done.err.count("\n") == 1
 
 
-def test_source_that_is_no_store_cannot_be_queried(gantrymq: Run, tmp_path: Path) -> None:
+def test_query_of_source_without_store_is_refused(gantrymq: Run, tmp_path: Path) -> None:
     done = gantrymq("sql", tmp_path, "select 1")
     assert done.code == 3
     assert done.err.count("\n") == 1
@@ -116,13 +116,13 @@ def test_skipped_messages_are_named_and_exit_code_is_1(gantrymq: Run, tmp_path: 
     assert last == "gantrymq: warning: 1 message skipped: `gantrymq store verify` says what is damaged"
 
 
-def test_missing_duckdb_is_one_line_that_names_the_extra(store: Path) -> None:
+def test_missing_duckdb_prints_one_line_naming_extra(store: Path) -> None:
     command = [sys.executable, "-c", WITHOUT.format(module="duckdb"), "sql", str(store), "select 1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "gantrymq: this needs the module duckdb: pip install 'gantrymq[sql]'\n"
 
 
-def test_query_runs_without_pandas_in_a_process_of_its_own(process: Run, store: Path) -> None:
+def test_query_in_new_process_imports_no_pandas(process: Run, store: Path) -> None:
     done = process("sql", "--json", store, "select count(*) as n from many")
     assert (done.code, done.err, done.lines) == (0, "", [{"n": 1200}])

@@ -64,7 +64,7 @@ def test_text_of_salvage_names_reason_of_left_out_file(gantrymq: Run, store: Pat
     assert f"commitlog/{first.name}: it is a copy of another one, or its name is not an offset of the log" in saved.text
 
 
-def test_a_repaired_queue_offset_is_not_called_lost(gantrymq: Run, store: Path, tmp_path: Path) -> None:
+def test_repaired_queue_offset_is_not_reported_as_lost(gantrymq: Run, store: Path, tmp_path: Path) -> None:
     """A record whose queue offset alone is wrong is in its queue, and is saved."""
     with min((store / "commitlog").iterdir()).open("r+b") as file:
         at = queue_offset = 0
@@ -104,9 +104,7 @@ def test_export_writes_selected_messages(gantrymq: Run, store: Path, tmp_path: P
 @pytest.mark.parametrize(
     "arguments", [("--begin", "yesterday"), ("--from", "3"), ("--format", "orc"), ("--begin", "5", "--end", "5")]
 )
-def test_export_with_wrong_option_names_it(
-    gantrymq: Run, store: Path, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_export_names_wrong_option(gantrymq: Run, store: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     failed = gantrymq("store", "export", store, tmp_path / "out", *arguments)
     assert (failed.code, failed.err.count("\n")) == (2, 1)
     assert not (tmp_path / "out").exists()

@@ -128,7 +128,7 @@ def test_findings_are_grouped_by_file_and_kind(gantrymq: Run, whole: tuple[Path,
 
 
 @pytest.mark.parametrize("left", ["", "topics.json", "subscriptionGroup.json"])
-def test_a_lost_table_of_topics_is_a_note_in_verify_and_info(gantrymq: Run, store: Path, left: str) -> None:
+def test_lost_topic_table_is_note_in_verify_and_info(gantrymq: Run, store: Path, left: str) -> None:
     (store / "config").mkdir()
     if left:
         (store / "config" / left).write_text("" if left == "topics.json" else "{}")
@@ -145,7 +145,7 @@ def test_a_lost_table_of_topics_is_a_note_in_verify_and_info(gantrymq: Run, stor
 
 
 @pytest.mark.parametrize("name", ["topics.json", "topics.json.bak", "delayOffset.json"])
-def test_a_table_of_topics_or_none_that_a_broker_made_is_no_note(gantrymq: Run, store: Path, name: str) -> None:
+def test_intact_topic_table_or_new_store_has_no_note(gantrymq: Run, store: Path, name: str) -> None:
     (store / "config").mkdir()
     (store / "config" / name).write_text('{"topicConfigTable":{"orders":{"topicName":"orders"}}}')
     assert "no route" not in gantrymq("store", "verify", store, *SETS).text

@@ -77,7 +77,7 @@ def test_contents_of_java_store_are_refused_by_name(stores: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", [name for name in REFUSED if REFUSED[name]])
-def test_open_and_rebuild_of_refused_contents_leave_the_store_as_it_was(stores: Path, name: str) -> None:
+def test_open_and_rebuild_of_refused_contents_leave_store_unchanged(stores: Path, name: str) -> None:
     before, first = tree(stores / name), REFUSED[name][0]
     for work in (MessageStore.open, rebuild_store):
         with pytest.raises(NotHonouredError, match=f"accept it with acceptWithoutEffect={first}") as error:
@@ -114,7 +114,7 @@ def test_topics_without_marked_attributes_are_not_refused(tmp_path: Path) -> Non
     assert reasons(tmp_path) == []
 
 
-def test_backup_of_a_blank_table_of_topics_is_examined(tmp_path: Path) -> None:
+def test_backup_of_blank_topic_table_is_examined(tmp_path: Path) -> None:
     table = {"topicConfigTable": {"T": {"topicName": "T", "attributes": {"cleanup.policy": "COMPACTION"}}}}
     write(tmp_path / "config/topics.json", b"\0" * 100)
     write(tmp_path / "config/topics.json.bak", json.dumps(table))
@@ -188,7 +188,7 @@ def test_offsets_of_broker_with_light_queues_are_refused_if_ahead(
     assert refused(tmp_path) == (["config/lmqConsumerOffset.json"] if is_refused else [])
 
 
-def test_index_alone_in_rocksdb_is_a_warning(stores: Path, tmp_path: Path) -> None:
+def test_index_in_rocksdb_alone_causes_warning(stores: Path, tmp_path: Path) -> None:
     found = {}
     for path in (stores / "rocks/rocksdbstore").glob("*.sst"):
         data = path.read_bytes()
@@ -210,9 +210,7 @@ def test_rocksdb_directory_without_tables_and_logs_is_refused(directory: str, tm
 
 
 @pytest.mark.parametrize("words", [("info",), ("dump",), ("log",), ("show", "0"), ("pending",), ("query", "T", "k")])
-def test_read_command_warns_once_about_store_that_no_broker_starts_with(
-    gantrymq: Run, tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_read_command_warns_once_about_refused_store(gantrymq: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
     store = tmp_path / "store"
     lines = tmp_path / "lines"
     write(lines, '{"topic":"T","body":"x"}')

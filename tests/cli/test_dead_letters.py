@@ -170,7 +170,7 @@ def test_resend_to_offline_group_with_pop_mode_goes_to_pop_retry_topic(admin: Ad
             assert dry["topic"] == wanted
 
 
-def test_resend_that_another_group_would_receive_is_refused(admin: Admin, broker: EmbeddedBroker) -> None:
+def test_resend_reaching_other_group_is_refused(admin: Admin, broker: EmbeddedBroker) -> None:
     """%RETRY%amb_one_two is the retry topic of group amb for one_two, and of group amb_one for two."""
     for topic in ("two", "one_two"):
         broker.create_topic(topic, 1)
@@ -182,12 +182,12 @@ def test_resend_that_another_group_would_receive_is_refused(admin: Admin, broker
     assert [one["status"] for one in outcome.lines] == ["FAILED"]
 
 
-def test_message_resend_of_dead_letters_names_the_command(admin: Admin) -> None:
+def test_message_resend_of_dead_letters_names_dlq_command(admin: Admin) -> None:
     outcome = admin("message", "resend", "%DLQ%some", "0" * 32)
     assert (outcome.code, "`gantrymq admin dlq resend some --id ID`" in outcome.err) == (2, True)
 
 
-def test_resend_at_broker_that_pops_no_retries_by_sends_is_refused(gantrymq: Run) -> None:
+def test_resend_at_broker_without_pop_of_retries_is_refused(gantrymq: Run) -> None:
     settings = {"enableRetryTopicV2": True, "retrieveMessageFromPopRetryTopicV1": False}
     with EmbeddedBroker(settings=settings) as broker:
         dead(broker, "strict", "strictTopic", 1)

@@ -58,7 +58,7 @@ def test_subscriptions_differ_if_any_client_differs(
         (ProcessQueueInfo(locked=True, droped=True, try_unlock_times=3), True, "unlocked in 3 attempts"),
     ],
 )
-def test_stalled_queue_is_a_problem(state: ProcessQueueInfo, *, is_orderly: bool, text: str | None) -> None:
+def test_stalled_queue_is_reported_as_problem(state: ProcessQueueInfo, *, is_orderly: bool, text: str | None) -> None:
     found = problems_of(running(is_orderly=is_orderly, queue=state), NOW_MS)
     assert len(found) == (text is not None)
     assert all(one.startswith("queue 0 of orders at broker-a ") and str(text) in one for one in found)

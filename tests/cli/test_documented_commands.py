@@ -117,7 +117,7 @@ def test_example_of_help_runs(command: str, data: Path, gantrymq: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [one for one in examples() if "gantrymq store " not in one or "spark" in one])
-def test_an_example_of_what_runs_for_longer_is_understood(command: str, data: Path) -> None:
+def test_documented_long_running_command_parses(command: str, data: Path) -> None:
     words = words_of(command, data)
     context, parsed = None, typer.main.get_command(application(words))
     while True:

@@ -28,7 +28,7 @@ from gantrymq.errors import ConfigError, NotAStoreError, RemotingConnectError
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_error_of_a_command_gives_its_exit_code_and_one_line(
+def test_error_of_command_gives_its_exit_code_and_one_line(
     gantrymq: Run, name: str, raised: BaseException, code: int, said: str
 ) -> None:
     with mock.patch(f"gantrymq.cli.{name}.read_writing_options", side_effect=raised):
@@ -36,7 +36,7 @@ def test_an_error_of_a_command_gives_its_exit_code_and_one_line(
     assert (outcome.code, outcome.out, outcome.err) == (code, b"", said)
 
 
-def test_a_broken_pipe_and_a_fault_under_debugging_are_raised(gantrymq: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_pipe_and_fault_under_debug_are_raised(gantrymq: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GANTRYMQ_DEBUG", "1")
     for raised in (BrokenPipeError(errno.EPIPE, "Broken pipe"), RuntimeError("x")):
         with (
@@ -53,7 +53,7 @@ def test_table_has_each_code_and_each_error_once() -> None:
     assert {INTERRUPTED, NO_READER, TERMINATED} == of_signals
 
 
-def test_code_of_error_is_that_of_its_nearest_class() -> None:
+def test_exit_code_is_of_nearest_error_class() -> None:
     errors = [
         ConfigError("key", "x", "y"),
         RemotingConnectError("a", "b"),
@@ -64,7 +64,7 @@ def test_code_of_error_is_that_of_its_nearest_class() -> None:
     assert [code_of(error) for error in errors] == [2, 3, 141, 3, 3]
 
 
-def test_page_and_manual_have_the_codes_of_the_table() -> None:
+def test_page_and_manual_list_all_exit_codes() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
     documented = re.findall(r"^- (\d+): ([\w ]+)", page, re.M)
     assert documented == [(str(row.code), row.name) for row in EXIT_CODES]

@@ -22,7 +22,7 @@ WITHOUT = "import sys; sys.modules[{module!r}] = None; from gantrymq.cli import 
         ("pyarrow", "spark", 2, ["salvage", "STORE", "OUT", "--engine", "spark"]),
     ],
 )
-def test_missing_module_prints_line_that_names_extra(
+def test_missing_module_prints_line_naming_extra(
     module: str, extra: str, code: int, arguments: list[str], tmp_path: Path
 ) -> None:
     store, lines = tmp_path / "store", tmp_path / "in.jsonl"
@@ -69,7 +69,7 @@ def test_verify_and_salvage_need_no_extra(is_damaged: bool, tmp_path: Path) -> N
     assert run_without("pyarrow", ["salvage", str(store), str(tmp_path / "out")]).stderr == ""
 
 
-def test_a_proxy_without_its_extra_names_it() -> None:
+def test_proxy_without_extra_names_extra() -> None:
     command = [sys.executable, "-c", WITHOUT.format(module="grpc"), "proxy", "-n", "127.0.0.1:1", "--grpc-port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 3

@@ -136,7 +136,7 @@ def test_wrong_mqadmin_call_is_usage_error(call: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_an_unsupported_subcommand_names_what_it_needs(name: str) -> None:
+def test_unsupported_mqadmin_subcommand_names_requirement(name: str) -> None:
     with pytest.raises(MQClientError, match=f"{name} needs "):
         translated([name, "-a", "x"])
 

@@ -18,7 +18,7 @@ from gantrymq.cli.server_options import read_server_options
 from gantrymq.cli.service_manager import READY, STOPPING, notify
 
 
-def test_settings_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=of-file\nbrokerIP1=10.0.0.1\nflushDiskType=SYNC_FLUSH\n")
     monkeypatch.setenv("GANTRYMQ_SET_brokerName", "of-environment")
@@ -31,7 +31,7 @@ def test_settings_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.
     assert settings.entries["flushDiskType"] == "SYNC_FLUSH"
 
 
-def test_an_unknown_key_in_the_environment_is_refused(gantrymq: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_key_in_environment_is_refused(gantrymq: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GANTRYMQ_SET_bindAdress", "127.0.0.1")
     outcome = gantrymq("serve")
     assert outcome.code == 2
@@ -91,7 +91,7 @@ def test_notify_without_listening_service_manager_does_nothing(monkeypatch: pyte
         ("gantrymq completion ", {"bash", "zsh", "fish"}, set()),
     ],
 )
-def test_a_shell_completes_commands_and_options(
+def test_shell_completion_offers_commands_and_options(
     gantrymq: Run, monkeypatch: pytest.MonkeyPatch, typed: str, expected: set[str], missing: set[str]
 ) -> None:
     monkeypatch.setenv(COMPLETE_VARIABLE, "complete_bash")
@@ -103,7 +103,7 @@ def test_a_shell_completes_commands_and_options(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(gantrymq: Run, shell: str) -> None:
+def test_each_shell_has_completion_script(gantrymq: Run, shell: str) -> None:
     outcome = gantrymq("completion", shell)
     assert f"{COMPLETE_VARIABLE}=complete_{shell}" in outcome.text
     if shutil.which(shell):
@@ -120,7 +120,7 @@ def test_zsh_completes_at_first_tab_with_script_from_fpath(gantrymq: Run) -> Non
     assert sourced.split()[:3] == ["compdef", "_gantrymq_completion", "gantrymq"]
 
 
-def test_the_manual_page_has_every_command(gantrymq: Run) -> None:
+def test_manual_page_has_every_command(gantrymq: Run) -> None:
     page = gantrymq("man").text
     for words in ("store recover STORE", "admin topic create", "produce TOPIC", "serve", "completion SHELL"):
         assert f'.SS "gantrymq {words}' in page

@@ -80,7 +80,7 @@ def test_refused_key_and_topic_are_listed_and_accepted_by_name(gantrymq: Run, st
     assert "cannot move to gantrymq (2 refused" in shown.text
 
 
-def test_directory_that_is_no_store_is_exit_code_3(gantrymq: Run, tmp_path: Path) -> None:
+def test_preflight_of_directory_without_store_exits_3(gantrymq: Run, tmp_path: Path) -> None:
     outcome = gantrymq("store", "preflight", tmp_path / "none")
     assert (outcome.code, outcome.out) == (3, b"")
 
@@ -91,7 +91,7 @@ def test_default_address_and_name_are_warnings(gantrymq: Run, store: Path) -> No
     assert {"brokerIP1", "brokerName"} <= {*names(outcome.lines, "warning")}
 
 
-def test_store_that_a_writer_has_open_is_a_warning(gantrymq: Run, store: Path, conf: Path) -> None:
+def test_store_open_in_writer_causes_warning(gantrymq: Run, store: Path, conf: Path) -> None:
     (store / "abort").touch()
     closed = gantrymq("store", "preflight", "-c", conf, store, "--json")
     assert (closed.code, closed.lines[-1]["abort"]) == (0, True)
@@ -119,14 +119,14 @@ def test_full_disk_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert ("commitlog" in [reason.name for reason in found.reasons]) == (used > 0.75)
 
 
-def test_files_that_this_user_cannot_write_are_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_without_write_permission_are_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode, **_: Path(path).name != "checkpoint")
     found = preflight(store, read_settings({}))
     assert [reason.name for reason in found.reasons if reason.level.value == "refused"] == ["checkpoint"]
     assert not found.moves
 
 
-def test_expired_files_are_a_warning_without_the_key(store: Path) -> None:
+def test_expired_files_without_key_cause_warning(store: Path) -> None:
     log = min((store / "commitlog").iterdir())
     following = log.with_name(f"{int(log.name) + log.stat().st_size:020}")
     if not following.exists():
@@ -151,7 +151,7 @@ def test_way_back_names_what_rocketmq_does_not_understand(gantrymq: Run, store: 
     assert preflight(store, read_settings({}), Direction.BACK).written_by == "gantrymq"
 
 
-def test_own_keys_are_those_that_rocketmq_does_not_have() -> None:
+def test_keys_unknown_to_rocketmq_are_reported_as_own() -> None:
     java = json.loads((RULES / "rocketmq-5.5.0.json").read_text())
     known = {name for part in ("keys", "withoutSetter") for table in java[part].values() for name in table}
     ours = {*fields_by_key(BrokerConfig), *fields_by_key(MessageStoreConfig)}
@@ -193,7 +193,7 @@ def test_every_setting_with_which_no_broker_starts_is_listed(
     assert all(line["remedy"] for line in outcome.lines[:-1])
 
 
-def test_settings_of_the_environment_and_saved_ones_are_those_of_the_start(
+def test_preflight_uses_environment_and_saved_settings_like_start(
     gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GANTRYMQ_SET_enableLmq", "true")
@@ -202,7 +202,7 @@ def test_settings_of_the_environment_and_saved_ones_are_those_of_the_start(
     assert (outcome.code, names(outcome.lines)) == (1, ["authenticationEnabled", "enableLmq"])
 
 
-def test_misspelled_key_is_a_warning(gantrymq: Run, store: Path, conf: Path) -> None:
+def test_misspelled_key_causes_warning(gantrymq: Run, store: Path, conf: Path) -> None:
     conf.write_text(f"{CONF}flushDiskTyp=SYNC_FLUSH\n")
     outcome = gantrymq("store", "preflight", "-c", conf, store, "--json")
     assert (outcome.code, names(outcome.lines, "warning")) == (0, ["flushDiskTyp"])
@@ -225,7 +225,7 @@ def test_damaged_table_with_which_no_broker_starts_is_refused(
     assert gantrymq("store", "preflight", "-c", conf, store).code == 0
 
 
-def test_lost_table_of_topics_is_a_warning(gantrymq: Run, store: Path, conf: Path) -> None:
+def test_lost_topic_table_causes_warning(gantrymq: Run, store: Path, conf: Path) -> None:
     for name in ("topics.json", "topics.json.bak"):
         (store / "config" / name).unlink(missing_ok=True)
     outcome = gantrymq("store", "preflight", "-c", conf, store, "--json")
@@ -252,7 +252,7 @@ def test_broken_link_with_which_no_broker_starts_is_refused(gantrymq: Run, store
     assert (started.code, "broken link" in started.err) == (3, True)
 
 
-def test_file_where_a_directory_is_needed_is_a_warning(gantrymq: Run, store: Path, conf: Path) -> None:
+def test_file_in_place_of_directory_causes_warning(gantrymq: Run, store: Path, conf: Path) -> None:
     shutil.rmtree(store / "index")
     (store / "index").write_bytes(b"")
     outcome = gantrymq("store", "preflight", "-c", conf, store, "--json")
@@ -260,7 +260,7 @@ def test_file_where_a_directory_is_needed_is_a_warning(gantrymq: Run, store: Pat
     assert (line["level"], line["remedy"]) == ("warning", "move it away")
 
 
-def test_names_of_files_are_not_accepted_where_a_start_refuses_them(gantrymq: Run, store: Path, conf: Path) -> None:
+def test_file_names_refused_by_start_are_refused(gantrymq: Run, store: Path, conf: Path) -> None:
     for file in (store / "commitlog").iterdir():
         file.rename(store.parent / file.name)
     outcome = gantrymq("store", "preflight", "-c", conf, store, "--set", "acceptWithoutEffect=commitlog", "--json")
@@ -278,7 +278,7 @@ def other_user() -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("denied", [".", "commitlog", "config", "checkpoint"])
-def test_store_that_this_user_cannot_read_is_refused(
+def test_store_without_read_permission_is_refused(
     store: Path, other_user: Callable[[], None], denied: str, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

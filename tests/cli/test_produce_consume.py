@@ -87,7 +87,7 @@ def test_produced_lines_are_consumed_unchanged(gantrymq: Run, broker: EmbeddedBr
     )
 
 
-def test_files_are_messages_and_a_topic_may_be_an_option(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_produce_sends_files_to_topic_of_option(gantrymq: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("Files", 1)
     Path("a").write_bytes(b"one\ntwo\n")
     Path("b").write_bytes(b"\0")
@@ -155,7 +155,7 @@ def test_summary_of_produce_counts_messages(
     assert all(want in got for want, got in zip(wrong, failures, strict=False))
 
 
-def test_a_message_that_is_too_long_fails_alone(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_too_long_message_fails_alone(gantrymq: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("Long", 1)
     lines = [{"body": "one"}, {"body": "two", "properties": {"p": "x" * 33_000}}, {"body": "three"}]
     given = b"\n".join(json.dumps(one).encode() for one in lines)
@@ -164,7 +164,7 @@ def test_a_message_that_is_too_long_fails_alone(gantrymq: Run, broker: EmbeddedB
     assert (outcome.code, len(broker.wait_for_messages("Long", 2))) == (1, 2)
 
 
-def test_delays_are_those_of_the_broker(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_delay_option_uses_levels_of_broker(gantrymq: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("Delayed", 1)
     for options in (("--delay-level", 3), ("--delay", "30s"), ("--deliver-at", int(time.time() * 1000) + 3_600_000)):
         outcome = produced(gantrymq, "Delayed", b"x", *options)
@@ -176,7 +176,7 @@ def test_delays_are_those_of_the_broker(gantrymq: Run, broker: EmbeddedBroker) -
     assert produced(gantrymq, "Delayed", b"x", "--delay", "1s", "--delay-level", 1).code == 2
 
 
-def test_a_topic_is_copied(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_consume_into_produce_copies_topic(gantrymq: Run, broker: EmbeddedBroker) -> None:
     fill(broker, "Origin", 30, 3)
     broker.create_topic("Copy", 2)
     outcome = produced(gantrymq, "Copy", gantrymq("consume", "Origin", "-e", "--json").out, "--json")
@@ -188,7 +188,7 @@ def test_a_topic_is_copied(gantrymq: Run, broker: EmbeddedBroker) -> None:
     assert parts[0] == parts[1]
 
 
-def test_a_namespace_is_neither_given_nor_printed(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_namespace_is_absent_from_input_and_output(gantrymq: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("ns%Named", 1)
     assert produced(gantrymq, "Named", b"x", "--namespace", "ns").code == 0
     broker.wait_for_messages("ns%Named", 1)
@@ -230,7 +230,7 @@ EVEN, ODD = list(range(0, 40, 2)), list(range(1, 40, 2))
         (("--sql", "n > 35 AND TAGS <> 'a'"), [38, 37]),
     ],
 )
-def test_consume_chooses_the_same_from_a_cluster_and_from_a_store(
+def test_consume_selects_same_messages_from_cluster_and_store(
     gantrymq: Run, broker: EmbeddedBroker, filled: str, options: tuple[str, ...], numbers: list[int]
 ) -> None:
     for place in ((), ("--store", broker.store_path)):
@@ -287,7 +287,7 @@ def test_message_line_has_same_shape_in_all_commands(gantrymq: Run, broker: Embe
     assert (again.code, again.err) == (0, "")
 
 
-def test_a_damaged_body_is_printed_named_and_an_exit_code(gantrymq: Run, tmp_path: Path) -> None:
+def test_damaged_body_is_printed_and_named_and_sets_exit_code(gantrymq: Run, tmp_path: Path) -> None:
     with open_store(path=tmp_path / "store") as store:
         store.put_batch([Message("t", b"one whole body"), Message("t", b"another"), Message("t", b"last")])
         await_dispatch(store)
@@ -319,7 +319,7 @@ def test_json_shapes_match_documentation(gantrymq: Run, broker: EmbeddedBroker, 
     assert list(line) == shape
 
 
-def test_a_profile_signs_every_request_and_tls_is_an_option(gantrymq: Run, tmp_path: Path) -> None:
+def test_profile_signs_every_request_with_and_without_tls(gantrymq: Run, tmp_path: Path) -> None:
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text("accounts:\n- accessKey: operator\n  secretKey: secret-1\n  admin: true\n")
     with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(accounts)}) as closed:
@@ -405,7 +405,7 @@ def test_waiting_consume_ends_when_its_pipe_closes(broker: EmbeddedBroker, fille
         assert end(child) == (141, "")
 
 
-def test_an_interrupt_commits_what_was_printed(broker: EmbeddedBroker) -> None:
+def test_interrupt_commits_printed_messages(broker: EmbeddedBroker) -> None:
     fill(broker, "Interrupted", 5)
     with start("consume", "Interrupted", "-G", "interrupted", bufsize=0) as child:
         told(child, 5)
@@ -414,7 +414,7 @@ def test_an_interrupt_commits_what_was_printed(broker: EmbeddedBroker) -> None:
     assert committed(broker, "interrupted", "Interrupted") == {0: 5}
 
 
-def test_a_slow_pipe_is_acknowledged_line_by_line_until_an_interrupt(broker: EmbeddedBroker) -> None:
+def test_slow_input_is_acknowledged_line_by_line_until_interrupt(broker: EmbeddedBroker) -> None:
     broker.create_topic("Slow", 1)
     with start("produce", "Slow", "--results", bufsize=0) as child:
         assert child.stdin is not None
@@ -444,7 +444,7 @@ def test_produce_with_closed_stdout_prints_summary(broker: EmbeddedBroker) -> No
     assert err.endswith("; the input after line 1 was not sent\n")
 
 
-def test_a_pipe_is_read_to_its_end(process: Run, broker: EmbeddedBroker) -> None:
+def test_pipe_is_read_to_end(process: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("Pipe", 4)
     outcome = process("produce", "Pipe", input=b"".join(b"%d\n" % number for number in range(5_000)))
     assert (outcome.code, outcome.err.startswith("gantrymq: 5,000 messages acknowledged")) == (0, True)
@@ -456,7 +456,7 @@ def test_produce_without_name_server_fails(process: Run, broker: EmbeddedBroker)
     assert (outcome.code, "no name server answers: 127.0.0.1:1" in outcome.err) == (3, True)
 
 
-def test_lines_for_topic_that_may_not_be_written_are_not_sent(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_lines_for_read_only_topic_are_not_sent(gantrymq: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("ReadOnly", 1)
     assert gantrymq("admin", "topic", "perm", "ReadOnly", "R").code == 0
     outcome = produced(gantrymq, "ReadOnly", b"a")
@@ -466,7 +466,7 @@ def test_lines_for_topic_that_may_not_be_written_are_not_sent(gantrymq: Run, bro
     assert produced(gantrymq, "ReadOnly", b"a").code == 0
 
 
-def test_topic_that_may_not_be_read_is_an_error(gantrymq: Run, broker: EmbeddedBroker) -> None:
+def test_consume_of_topic_without_read_permission_fails(gantrymq: Run, broker: EmbeddedBroker) -> None:
     broker.create_topic("WriteOnly", 1)
     assert gantrymq("admin", "topic", "perm", "WriteOnly", "W").code == 0
     consume = ("consume", "WriteOnly", "-e")

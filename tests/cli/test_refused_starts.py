@@ -48,7 +48,7 @@ def assert_refused(outcome: Outcome, key: str) -> None:
 
 @pytest.mark.parametrize("case", REFUSED_KEYS)
 @pytest.mark.parametrize("server", SERVERS)
-def test_start_with_refused_key_leaves_the_store_as_it_was(
+def test_start_with_refused_key_leaves_store_unchanged(
     gantrymq: Run, tmp_path: Path, store: Path, server: str, case: str
 ) -> None:
     entries, key = REFUSED_KEYS[case]
@@ -64,7 +64,7 @@ def test_start_with_refused_key_creates_no_store(gantrymq: Run, tmp_path: Path, 
     assert not path.exists()
 
 
-def test_key_of_the_environment_and_of_saved_settings_is_refused(
+def test_refused_key_in_environment_or_saved_settings_is_refused(
     gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("serve", "--store", store, *SERVERS["serve"])
@@ -102,7 +102,7 @@ def test_proxy_with_refused_key_does_not_start(gantrymq: Run, tmp_path: Path, en
     assert_refused(outcome, next(iter(entries)))
 
 
-def test_accepted_key_is_named_at_the_start_and_by_broker_status(tmp_path: Path) -> None:
+def test_accepted_key_is_named_at_start_and_by_broker_status(tmp_path: Path) -> None:
     file = conf(tmp_path / "broker.conf", REFUSED_KEYS["copies"][0])
     accepted = (
         "--set",
@@ -123,7 +123,7 @@ def test_accepted_key_is_named_at_the_start_and_by_broker_status(tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", [("recover",), ("rebuild",), ("ingest",), ("salvage",)])
-def test_command_that_writes_a_store_of_another_form_is_refused(
+def test_write_command_on_store_of_other_form_is_refused(
     gantrymq: Run, tmp_path: Path, store: Path, command: tuple[str, ...]
 ) -> None:
     file, lines, out = conf(tmp_path / "broker.conf", {"storeType": "defaultRocksDB"}), tmp_path / "l", tmp_path / "out"

@@ -61,7 +61,7 @@ def split(pieces: Sequence[bytes], delimiter: bytes, longest: int = 100) -> list
     st.sampled_from([b"\n", b"|", b"ab", b"||", b"aab"]),
 )
 @example([b"x|", b"|y"], b"||")
-def test_input_is_split_the_same_way_however_it_arrives(pieces: list[bytes], delimiter: bytes) -> None:
+def test_input_splits_alike_for_any_chunking(pieces: list[bytes], delimiter: bytes) -> None:
     whole = b"".join(pieces)
     expected = whole.split(delimiter)
     assert split(pieces, delimiter) == (expected if expected[-1] else expected[:-1])
@@ -131,12 +131,12 @@ def test_json_line_sets_all_fields_of_message() -> None:
         (b'{"body":"x"}', "names no topic"),
     ],
 )
-def test_a_wrong_json_line_is_refused_with_the_reason(line: bytes, problem: str) -> None:
+def test_wrong_json_line_is_refused_with_reason(line: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         json_reader(Template(None if "topic" in problem else "T"))(line)
 
 
-def test_fields_of_a_stored_message_are_left_out() -> None:
+def test_produce_ignores_fields_of_stored_message() -> None:
     """A copy must not be delayed again, go to the queue of the original, or count as half of a transaction."""
     own = {"region": "eu", "UNIQ_KEY": "1", "TAGS": "t", "KEYS": "k"}
     of_the_store = {"DELAY": "3", "TRAN_MSG": "true", "CLUSTER": "c", "REAL_TOPIC": "T", "TIMER_OUT_MS": "1"}
@@ -159,7 +159,7 @@ def test_malformed_time_span_is_refused(text: str) -> None:
         span_ms(text)
 
 
-def test_a_queue_is_a_number_with_or_without_its_broker() -> None:
+def test_queue_option_accepts_number_with_or_without_broker() -> None:
     assert numbered_queue("3") == QueueNumber(3)
     assert numbered_queue("broker-a:3") == QueueNumber(3, "broker-a")
     with pytest.raises(typer.BadParameter):
@@ -202,7 +202,7 @@ def test_malformed_position_is_refused(texts: list[str]) -> None:
         read_span(texts)
 
 
-def test_a_position_is_an_offset_of_a_queue() -> None:
+def test_position_option_accepts_offset_of_queue() -> None:
     kinds = {
         PositionKind.BEGINNING: 10,
         PositionKind.END: 20,
@@ -242,7 +242,7 @@ def test_format_token_prints_its_field() -> None:
             printed(wrong)
 
 
-def test_a_terminal_gets_no_control_characters_of_a_message() -> None:
+def test_control_characters_of_message_do_not_reach_terminal() -> None:
     assert printed("%s|", to_terminal=True) == "body·[31m\n\ufffd|".encode()
     assert printed(r"%t\x1b[0m", to_terminal=True) == b"topic\x1b[0m"  # the format is the user's own
     assert escape_body("plain täxt".encode()) == "plain täxt".encode()
@@ -253,7 +253,7 @@ def test_a_terminal_gets_no_control_characters_of_a_message() -> None:
     assert json.loads(line) == json.loads(json_piece(to_terminal=False)(odd))
 
 
-def test_a_filter_compares_tags_themselves_and_properties() -> None:
+def test_local_filter_compares_tags_and_properties() -> None:
     assert [Filter(text).takes()(STORED) for text in ("*", "tag", "a || tag", "ta")] == [True, True, True, False]
     assert [Filter(text, "SQL92").evaluates()(STORED) for text in ("own = '2'", "own = '1'", "nothing > 1")] == [
         *(False, True, False)
@@ -310,7 +310,7 @@ def lines(*bodies: bytes, **more: Any) -> list[InputMessage | RejectedLine]:
     return [InputMessage(number, Message("T", body, **more), None) for number, body in enumerate(bodies, 1)]
 
 
-def test_consecutive_messages_to_one_place_share_a_request() -> None:
+def test_consecutive_messages_to_same_queue_share_request() -> None:
     recorder = Recorder()
     many = lines(b"1", b"2", b"3", b"4", b"x" * 100, b"6")
     many += [InputMessage(7, Message("T", b"7", delay_level=1), None), InputMessage(8, Message("T", b"8"), None)]
@@ -330,7 +330,7 @@ def refuse(body: bytes, error: Exception) -> Verdict:
 REFUSED = MQBrokerError("a:1", 13, "MESSAGE_ILLEGAL", "too odd")
 
 
-def test_a_refused_batch_is_sent_again_message_by_message() -> None:
+def test_refused_batch_is_sent_again_message_by_message() -> None:
     recorder = Recorder(refuse(b"2", REFUSED))
     sender, used, outcomes = sent(recorder, lines(b"1", b"2", b"3", b"4"), continues=True)
     fates = [([1], Fate.ACKNOWLEDGED), ([2], Fate.REFUSED), ([3], Fate.ACKNOWLEDGED), ([4], Fate.ACKNOWLEDGED)]
@@ -345,7 +345,7 @@ def test_refused_batch_part_stops_sender() -> None:
     assert sender.is_stopped
 
 
-def test_a_send_without_an_answer_may_be_stored() -> None:
+def test_send_without_answer_is_reported_as_possibly_stored() -> None:
     error = RemotingTimeoutError("a:1", "no answer")
     sender, _, outcomes = sent(Recorder(refuse(b"1", error)), lines(b"1", b"2"))
     assert outcomes == [([1, 2], Fate.UNKNOWN)]
@@ -363,7 +363,7 @@ def test_message_refused_by_client_is_sent_in_no_batch() -> None:
     ("queue", "fate"),
     [((1, None), "acknowledged"), ((0, None), "rejected"), ((0, "b"), "acknowledged"), ((9, None), "rejected")],
 )
-def test_a_number_that_several_brokers_have_needs_a_broker(queue: tuple[int, str | None], fate: str) -> None:
+def test_ambiguous_queue_number_needs_broker(queue: tuple[int, str | None], fate: str) -> None:
     _, _, outcomes = sent(Recorder(), [InputMessage(1, Message("T", b"x"), QueueNumber(*queue))])
     assert outcomes == [([1], Fate(fate))]
 

@@ -321,7 +321,7 @@ def test_registered_address_is_resolved(address: str, host: Host) -> None:
     assert host in hosts_of(address)
 
 
-def test_registered_address_that_cannot_be_resolved_has_no_host() -> None:
+def test_unresolvable_registered_address_has_no_host() -> None:
     assert hosts_of("no such name.invalid:10911") == hosts_of("nothing") == frozenset()
 
 

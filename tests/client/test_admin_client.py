@@ -84,7 +84,7 @@ def test_view_message_under_other_topic_raises(broker: EmbeddedBroker, admin: Ad
             admin.view_message("NotViewed", msg_id)
 
 
-def test_a_delayed_message_is_viewed_under_the_topic_it_goes_to(
+def test_delayed_message_is_viewed_under_destination_topic(
     broker: EmbeddedBroker, admin: AdminClient, producer: Producer
 ) -> None:
     broker.create_topic("Delayed", 1)
@@ -93,7 +93,7 @@ def test_a_delayed_message_is_viewed_under_the_topic_it_goes_to(
         assert admin.view_message(topic, sent.offset_msg_id).body == b"x"
 
 
-def test_dead_letter_at_rocketmq_5_5_1_is_viewed_under_the_topic_it_came_from(
+def test_dead_letter_at_rocketmq_5_5_1_is_viewed_under_original_topic(
     broker: EmbeddedBroker, admin: AdminClient, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A broker of 5.5.1 answers NO_PERMISSION to VIEW_MESSAGE_BY_ID if its topic is not the one that stores the message.
@@ -142,7 +142,7 @@ def test_consume_stats_of_one_topic_have_no_queue_of_another(admin: AdminClient,
     assert {queue.topic for queue in admin.consume_stats("stats")} >= set(topics)
 
 
-def test_a_group_without_a_retry_topic_is_found_by_the_topic_that_is_named(
+def test_group_without_retry_topic_is_found_by_given_topic(
     broker: EmbeddedBroker, admin: AdminClient, topics: tuple[str, str]
 ) -> None:
     admin.create_subscription_group("written-by-hand")
@@ -154,7 +154,7 @@ def test_a_group_without_a_retry_topic_is_found_by_the_topic_that_is_named(
 
 
 @pytest.mark.parametrize("by_the_broker", [False, True])
-def test_a_reset_without_force_moves_a_group_only_back(by_the_broker: bool) -> None:
+def test_reset_without_force_moves_group_only_backwards(by_the_broker: bool) -> None:
     """A broker that moves offsets itself does not look at force: it is asked for those queues alone that go back."""
     queue = MessageQueue("Reset", "broker-a", 0)
     with (
@@ -174,9 +174,7 @@ def test_a_reset_without_force_moves_a_group_only_back(by_the_broker: bool) -> N
         assert broker.consumer_offsets("offline", "Reset") == {0: 4}
 
 
-def test_a_deleted_topic_leaves_no_order_of_queues_to_one_of_the_same_name(
-    broker: EmbeddedBroker, admin: AdminClient
-) -> None:
+def test_deletion_of_topic_removes_its_order_configuration(broker: EmbeddedBroker, admin: AdminClient) -> None:
     broker.create_topic("Ordered", 1)
     admin.put_kv_config("ORDER_TOPIC_CONFIG", "Ordered", "broker-a:1")
     admin.delete_topic("Ordered")
@@ -189,9 +187,7 @@ def test_given_configuration_is_not_modified(admin: AdminClient) -> None:
     assert config.group_name != "configured"
 
 
-def test_a_group_of_producers_that_is_not_online_is_an_error(
-    broker: EmbeddedBroker, admin: AdminClient, topics: tuple[str, str]
-) -> None:
+def test_offline_producer_group_raises(broker: EmbeddedBroker, admin: AdminClient, topics: tuple[str, str]) -> None:
     with pytest.raises(Exception, match=r"producer group|not exist"):
         admin.producer_connection("nobody", "StatsA")
 

@@ -91,7 +91,7 @@ def test_wrong_message_is_refused_with_clear_error(wrong: dict[str, Any], said: 
         check_message(message, CONFIG)
 
 
-def test_valid_arguments_of_a_producer_are_accepted() -> None:
+def test_valid_arguments_of_producer_are_accepted() -> None:
     properties = {"a": "", "UNIQ_KEY": "x", "DELAY": "18"}
     check_message(Message("%RETRY%g", b"x", tags="a b", keys=("k", "ü"), properties=properties, flag=-1), CONFIG)
     check_message(Message("T", b"x", delay_level=30), ProducerConfig(NOWHERE, max_delay_level=40))
@@ -135,7 +135,7 @@ def test_producer_refuses_wrong_arguments_with_clear_error(
         call(producer)
 
 
-def test_a_queue_of_another_topic_or_none_at_all_is_refused() -> None:
+def test_queue_of_another_topic_or_none_at_all_is_refused() -> None:
     with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer:
         broker.create_topic("T", 1)
         message = Message("T", b"x")
@@ -180,14 +180,14 @@ def lite() -> Iterator[LitePullConsumer]:
     "wrong",
     [42, None, "f", lambda m: None, lambda: None, lambda m, c, more: None, generator, WithoutCall(), WithoutCall, dict],
 )
-def test_an_invalid_listener_is_refused(push: PushConsumer, listen: str, wrong: Any) -> None:
+def test_invalid_listener_is_refused(push: PushConsumer, listen: str, wrong: Any) -> None:
     with pytest.raises(
         MQClientError, match=rf"{listen}: listener=.* is not allowed: a function of \(messages, context\)"
     ):
         getattr(push, listen)(wrong)
 
 
-def test_callable_with_two_parameters_is_a_listener() -> None:
+def test_callable_with_two_parameters_is_accepted_as_listener() -> None:
     class Callable_:
         def __call__(self, messages: object, context: object) -> None: ...
 
@@ -200,7 +200,7 @@ def test_callable_with_two_parameters_is_a_listener() -> None:
         assert rule(right) is right
 
 
-def test_a_second_listener_is_refused() -> None:
+def test_second_listener_is_refused() -> None:
     with PushConsumer(NOWHERE, consumer_group="g") as consumer:
         consumer.listen(lambda messages, context: None)
         for listen in (consumer.listen, consumer.listen_orderly):
@@ -419,7 +419,7 @@ def test_pull_client_refuses_wrong_arguments_with_clear_error(call: Callable[[An
 @pytest.mark.parametrize(
     "client", [AdminClient, AsyncLitePullConsumer, AsyncPushConsumer, PullClient], ids=lambda one: one.__name__
 )
-def test_every_public_method_checks_every_argument_that_has_a_rule(client: type) -> None:
+def test_public_methods_check_every_argument_with_rule(client: type) -> None:
     """One that is added takes part by the names of its parameters."""
     for name, method in inspect.getmembers(client, inspect.isfunction):
         parameters = set(inspect.signature(method).parameters) & arguments._RULES.keys()

@@ -75,7 +75,7 @@ def test_listener_stopped_after_n_messages_commits_them_and_gets_no_more(
     assert not client_threads()
 
 
-def test_coroutine_listener_that_awaits_close_does_not_deadlock(
+def test_coroutine_listener_awaiting_close_does_not_deadlock(
     broker: EmbeddedBroker,
 ) -> None:
     """With one call at a time the others wait for the call that closes."""
@@ -107,7 +107,7 @@ def test_coroutine_listener_that_awaits_close_does_not_deadlock(
 
 @pytest.mark.parametrize("way", ["listen", "listen_orderly"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_coroutine_listener_that_awaits_the_close_has_its_message_committed_when_it_returns(
+def test_message_of_coroutine_listener_awaiting_close_is_committed_at_return(
     broker: EmbeddedBroker, way: str, fails: bool
 ) -> None:
     group = f"awaited-{way}-{fails}"
@@ -141,7 +141,7 @@ def test_a_coroutine_listener_that_awaits_the_close_has_its_message_committed_wh
     assert broker.consumer_offsets(group, "Closing") == {0: ENOUGH - 1 if fails else ENOUGH}
 
 
-def test_a_close_from_a_listener_waits_for_the_other_listeners(broker: EmbeddedBroker) -> None:
+def test_close_from_listener_waits_for_other_listeners(broker: EmbeddedBroker) -> None:
     working, closed, done = threading.Barrier(3), threading.Event(), list[int]()
 
     def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
@@ -161,7 +161,7 @@ def test_a_close_from_a_listener_waits_for_the_other_listeners(broker: EmbeddedB
 
 
 @pytest.mark.parametrize("client", [PushConsumer, LitePullConsumer])
-def test_a_listener_of_queues_may_close_its_consumer(broker: EmbeddedBroker, client: Callable[..., Any]) -> None:
+def test_queue_listener_can_close_its_consumer(broker: EmbeddedBroker, client: Callable[..., Any]) -> None:
     told = threading.Event()
 
     def changed(*args: object) -> None:
@@ -231,7 +231,7 @@ def test_signal_handler_may_close_client_in_use(broker: EmbeddedBroker) -> None:
     assert not client_threads()
 
 
-def test_closing_waits_for_sends_that_are_under_way(broker: EmbeddedBroker) -> None:
+def test_close_waits_for_pending_sends(broker: EmbeddedBroker) -> None:
     """Whoever leaves ``with`` right after send_async has sent."""
     with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:
         sent = [producer.send_async(Message("Closing2", b"%d" % number)) for number in range(100)]
@@ -327,7 +327,7 @@ def test_with_starts_every_client_and_further_start_is_allowed(broker: EmbeddedB
                 client.start()
 
 
-def test_a_push_consumer_without_a_listener_is_started_in_the_block(broker: EmbeddedBroker) -> None:
+def test_push_consumer_without_listener_starts_in_with_block(broker: EmbeddedBroker) -> None:
     seen = threading.Event()
     with PushConsumer(broker.namesrv, consumer_group="alike3", **FIRST) as consumer:
         consumer.subscribe("Closing")
@@ -336,7 +336,7 @@ def test_a_push_consumer_without_a_listener_is_started_in_the_block(broker: Embe
         assert seen.wait(60)
 
 
-def test_a_push_consumer_that_cannot_be_started_by_with_leaves_no_thread() -> None:
+def test_failed_start_by_with_leaves_no_thread() -> None:
     consumer = PushConsumer("127.0.0.1:1", consumer_group="nowhere", connect_timeout_ms=500)
     consumer.subscribe("Closing")
     consumer.listen(lambda messages, context: None)
@@ -381,7 +381,7 @@ for number in range(100):
 """
 
 
-def test_a_program_that_ends_without_closing_its_clients_loses_neither_messages_nor_offsets(
+def test_program_end_without_close_loses_no_message_or_offset(
     broker: EmbeddedBroker,
 ) -> None:
     words = [sys.executable, "-c", textwrap.dedent(UNCLOSED), broker.namesrv]

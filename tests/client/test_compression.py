@@ -13,7 +13,7 @@ BODY = b"one whole body " * 500
 
 
 @pytest.mark.parametrize("kind", CompressionType)
-def test_compressed_body_is_read_with_the_bits_of_its_kind(kind: CompressionType) -> None:
+def test_compressed_body_is_decoded_by_its_flag_bits(kind: CompressionType) -> None:
     packed = compress(BODY, kind, 5)
     assert len(packed) < len(BODY) // 10
     assert decompress(packed, flags.COMPRESSED | kind.value, len(BODY)) == BODY

@@ -41,7 +41,7 @@ from gantrymq.remoting.codes import SerializeType
         ({"consume_timestamp": "yesterday"}, "consumeTimestamp"),
     ],
 )
-def test_a_setting_out_of_range_is_named(settings: dict[str, object], key: str) -> None:
+def test_setting_out_of_range_is_named_in_error(settings: dict[str, object], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         PushConsumerConfig("a:1", **({"consumer_group": "g"} | settings))  # type: ignore[arg-type]
 
@@ -58,7 +58,7 @@ def test_a_setting_out_of_range_is_named(settings: dict[str, object], key: str) 
         ({"consume_from_where": 0}, "consumeFromWhere=0 is not allowed: one of CONSUME_FROM_LAST_OFFSET, "),
     ],
 )
-def test_a_setting_of_a_wrong_type_is_named(settings: dict[str, Any], said: str) -> None:
+def test_setting_of_wrong_type_is_named_in_error(settings: dict[str, Any], said: str) -> None:
     for config in (PushConsumerConfig, LitePullConsumerConfig):
         with pytest.raises(ConfigError, match=re.escape(said)):
             config("a:1", **({"consumer_group": "g"} | settings))
@@ -74,7 +74,7 @@ def test_setting_of_wrong_type_is_refused(config: type[ClientConfig]) -> None:
                 config(**({"name_servers": "a:1"} | group | {spec.name: (None,)}))  # type: ignore[arg-type]
 
 
-def test_an_item_of_an_enum_may_be_given_by_its_text() -> None:
+def test_enum_setting_accepts_text_of_item() -> None:
     consumer: Any = {"message_model": "BROADCASTING", "consume_from_where": "CONSUME_FROM_FIRST_OFFSET"}
     config = PushConsumerConfig("a:1", consumer_group="g", **consumer)
     assert config.message_model is MessageModel.BROADCASTING

@@ -101,7 +101,7 @@ def test_slow_listener_delays_commit_of_offset() -> None:
     play(scenario)
 
 
-def test_an_expired_message_is_sent_back_and_its_answer_ignored() -> None:
+def test_late_result_of_expired_message_is_ignored() -> None:
     async def scenario() -> None:
         scene, go_on = Scene(2, consume_timeout_minutes=15), threading.Event()
 
@@ -127,7 +127,7 @@ def test_an_expired_message_is_sent_back_and_its_answer_ignored() -> None:
     play(scenario)
 
 
-def test_a_message_that_cannot_be_sent_back_is_consumed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_with_failed_send_back_is_consumed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrent_module, "AGAIN_SECONDS", 0.01)
 
     async def scenario() -> None:
@@ -313,7 +313,7 @@ def test_orderly_late_listener_commits_until_queue_is_released(released: bool) -
 
 
 @pytest.mark.parametrize("kind", [ConcurrentConsumption, OrderlyConsumption])
-def test_a_listener_whose_own_task_was_cancelled_has_failed(
+def test_listener_with_cancelled_task_counts_as_failed(
     kind: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
@@ -360,7 +360,7 @@ class Asynchronous:
         lambda heard: AsyncMock(side_effect=heard.__call__),
     ],
 )
-def test_listener_that_returns_awaitable_is_awaited(
+def test_awaitable_returned_by_listener_is_awaited(
     kind: Callable[..., Any], made: Callable[[Asynchronous], Any]
 ) -> None:
     async def scenario() -> None:
@@ -384,7 +384,7 @@ def test_listener_that_returns_awaitable_is_awaited(
     ],
 )
 @pytest.mark.parametrize("is_awaited", [False, True])
-def test_an_invalid_result_of_a_listener_is_a_failure(
+def test_invalid_listener_result_counts_as_failure(
     kind: Callable[..., Any],
     foreign: object,
     is_awaited: bool,

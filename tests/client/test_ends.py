@@ -51,7 +51,7 @@ async def cancel_once_queues_are_held(consumer: AsyncLitePullConsumer, *topics: 
     consumer.register_message_queue_listener(lambda topic, queues, mine: None)
 
 
-def test_a_start_that_was_cancelled_leaves_no_pulls(broker: EmbeddedBroker) -> None:
+def test_cancelled_start_leaves_no_pull(broker: EmbeddedBroker) -> None:
     async def scenario() -> None:
         consumer = lite(broker, "cancelled")
         await cancel_once_queues_are_held(consumer, "CancelledA", "CancelledB")
@@ -64,7 +64,7 @@ def test_a_start_that_was_cancelled_leaves_no_pulls(broker: EmbeddedBroker) -> N
     asyncio.run(scenario())
 
 
-def test_a_start_that_was_cancelled_may_be_tried_again(broker: EmbeddedBroker) -> None:
+def test_cancelled_start_can_be_retried(broker: EmbeddedBroker) -> None:
     async def scenario() -> list[bytes]:
         consumer = lite(broker, "again")
         await cancel_once_queues_are_held(consumer, "AgainA", "AgainB")
@@ -144,7 +144,7 @@ def test_second_concurrent_start_of_push_consumer_raises(broker: EmbeddedBroker)
     assert {type(outcome) for outcome in outcomes} == {type(None), AlreadyStartedError}
 
 
-def test_a_producer_that_was_closed_does_not_start(broker: EmbeddedBroker) -> None:
+def test_closed_producer_cannot_start(broker: EmbeddedBroker) -> None:
     async def scenario() -> None:
         producer = AsyncProducer(ProducerConfig(broker.namesrv, producer_group="hasty"))
         await producer.close()
@@ -161,7 +161,7 @@ def is_left(broker: EmbeddedBroker, group: str) -> bool:
     return True
 
 
-def test_cancelled_close_finishes(broker: EmbeddedBroker) -> None:
+def test_cancelled_close_runs_to_its_end(broker: EmbeddedBroker) -> None:
     async def scenario() -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -205,7 +205,7 @@ def test_cancelled_close_of_lite_pull_consumer_finishes(broker: EmbeddedBroker) 
 
 
 @pytest.mark.parametrize("way", ["listen", "listen_orderly"])
-def test_a_listener_may_close_its_consumer(broker: EmbeddedBroker, way: str) -> None:
+def test_listener_can_close_its_consumer(broker: EmbeddedBroker, way: str) -> None:
     async def scenario() -> None:
         closed = asyncio.Event()
 

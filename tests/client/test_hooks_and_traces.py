@@ -101,7 +101,7 @@ def records(broker: EmbeddedBroker, topic: str = TRACE_TOPIC, **wanted: object) 
 # Hooks
 
 
-def test_a_hook_sees_sends_and_adds_properties(broker: EmbeddedBroker) -> None:
+def test_hook_sees_sends_and_adds_properties(broker: EmbeddedBroker) -> None:
     seen, mine = Seen(), Message("Hooked", b"one", properties={"a": "b"})
     with Producer(broker.namesrv, producer_group="H", hooks=[Broken(), seen]) as producer:
         sent = producer.send(mine)
@@ -131,7 +131,7 @@ def test_a_hook_sees_sends_and_adds_properties(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("replacement", [None, [], [Message("Other", b"other")] * 2])
-def test_a_hook_cannot_replace_what_is_sent(broker: EmbeddedBroker, replacement: Any) -> None:
+def test_hook_cannot_replace_sent_message(broker: EmbeddedBroker, replacement: Any) -> None:
     class Replaces:
         def send_message_before(self, context: SendMessageContext) -> None:
             context.messages[0].properties["seen"] = "yes"
@@ -146,7 +146,7 @@ def test_a_hook_cannot_replace_what_is_sent(broker: EmbeddedBroker, replacement:
     assert seen == {b"one": "yes", b"two": "yes", b"three": None}
 
 
-def test_a_hook_sees_decisions_about_transactions(broker: EmbeddedBroker) -> None:
+def test_hook_sees_decisions_about_transactions(broker: EmbeddedBroker) -> None:
     seen = Seen()
     with TransactionProducer(broker.namesrv, lambda message: COMMIT, producer_group="HT", hooks=[seen]) as producer:
         producer.send_in_transaction(Message("HookedHalf", b"later", tags="t"), lambda message, key: UNKNOW)
@@ -210,7 +210,7 @@ async def test_hook_runs_before_and_after_listener_call(broker: EmbeddedBroker, 
     assert told == [True] * 3
 
 
-def test_a_hook_sees_receives_and_the_messages_of_an_iteration(broker: EmbeddedBroker) -> None:
+def test_hook_sees_receives_and_iterated_messages(broker: EmbeddedBroker) -> None:
     """In the caller's thread, where a context variable holds after the call."""
     seen, traced = Sets(), "Received"
     with Producer(broker.namesrv) as producer:
@@ -238,7 +238,7 @@ def test_a_hook_sees_receives_and_the_messages_of_an_iteration(broker: EmbeddedB
 
 
 @pytest.mark.asyncio
-async def test_a_hook_sees_receives_of_a_task(broker: EmbeddedBroker) -> None:
+async def test_hook_sees_receives_of_task(broker: EmbeddedBroker) -> None:
     seen, topic = Seen(), "ReceivedByTask"
     async with (
         AsyncProducer(broker.namesrv) as producer,
@@ -276,7 +276,7 @@ def test_hook_runs_before_and_after_listener_call_for_popped_messages() -> None:
 
 
 @pytest.mark.parametrize("hooks", [Seen, [Seen], [1], "hook", None])
-def test_an_invalid_hook_is_refused(hooks: Any) -> None:
+def test_invalid_hook_is_refused(hooks: Any) -> None:
     some = {"consumer_group": "g"}
     for kind, group in ((Producer, {}), (PushConsumer, some), (SimpleConsumer, some)):
         with pytest.raises(ConfigError, match="hooks="):
@@ -307,7 +307,7 @@ def test_sends_are_traced(broker: EmbeddedBroker) -> None:
             assert len(admin.query_message(TRACE_TOPIC, key)) == 1
 
 
-def test_transactions_are_traced_to_the_topic_that_is_given(broker: EmbeddedBroker) -> None:
+def test_transactions_are_traced_to_given_topic(broker: EmbeddedBroker) -> None:
     with TransactionProducer(
         broker.namesrv, lambda message: COMMIT, producer_group="TT", trace="MyTraces", namespace="ns"
     ) as producer:
@@ -361,7 +361,7 @@ def test_listener_calls_and_polls_are_traced(broker: EmbeddedBroker) -> None:
     assert (failed.is_success, failed.context_code) == (False, ConsumeReturnType.EXCEPTION)
 
 
-def test_a_broker_can_turn_traces_off() -> None:
+def test_broker_setting_disables_traces() -> None:
     with EmbeddedBroker(settings={"traceOn": False}) as broker:
         with Producer(broker.namesrv, trace=True) as producer:
             producer.send(Message("Untraced", b"x"))
@@ -372,7 +372,7 @@ def test_a_broker_can_turn_traces_off() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["a b", "", 1, None])
-def test_a_trace_topic_is_a_name(wrong: Any) -> None:
+def test_invalid_trace_topic_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="traceTopic="):
         Producer("127.0.0.1:9876", trace=wrong)
 
@@ -401,7 +401,7 @@ def traced(count: int, **fields: Any) -> Iterable[TraceRecord]:
 
 
 @pytest.mark.asyncio
-async def test_traces_that_cannot_be_sent_are_dropped_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unsendable_traces_are_dropped_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     sends = Sends()
     dispatcher = TraceDispatcher("Traces", lambda: sends)
     dispatcher.append(traced(trace.MAX_RECORDS + 5))
@@ -417,7 +417,7 @@ async def test_traces_that_cannot_be_sent_are_dropped_counted_and_logged(caplog:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_producer_that_is_dropped_sends_its_traces(broker: EmbeddedBroker) -> None:
+def test_unreferenced_producer_sends_its_traces(broker: EmbeddedBroker) -> None:
     producer: Any = Producer(broker.namesrv, producer_group="TD", trace=True)
     msg_id = producer.send(Message("TracedAtLast", b"x")).msg_id
     del producer
@@ -449,7 +449,7 @@ async def test_close_of_traces_has_time_limit(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.asyncio
-async def test_a_trace_message_stays_below_the_limits_of_a_message() -> None:
+async def test_trace_message_stays_below_limits_of_message() -> None:
     sends = Sends()
     sends.go.set()
     dispatcher = TraceDispatcher("Traces", lambda: sends)

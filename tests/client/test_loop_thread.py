@@ -38,7 +38,7 @@ def test_closing_loop_cancels_running_calls() -> None:
     loop.close(nothing())
 
 
-def test_a_call_cancelled_before_its_start_never_runs() -> None:
+def test_call_cancelled_before_its_start_never_runs() -> None:
     loop = LoopThread("tester")
     call = loop.submit(asyncio.Event().wait())
     assert call.cancel()
@@ -58,7 +58,7 @@ def test_a_call_cancelled_before_its_start_never_runs() -> None:
     ],
     ids=["send", "send_batch", "send_oneway", "queues", "close"],
 )
-def test_callback_that_blocks_on_its_own_thread_raises(call: Callable[[Producer], object]) -> None:
+def test_callback_blocking_on_its_own_thread_raises(call: Callable[[Producer], object]) -> None:
     told = Future[str]()
 
     def call_back(sent: Future[Any]) -> None:
@@ -89,7 +89,7 @@ class TimeLimitError(Exception):
     """What a signal's handler raises in the midst of a call."""
 
 
-def test_an_interrupt_cancels_the_awaited_call() -> None:
+def test_interrupt_cancels_awaited_call() -> None:
     loop, ended = LoopThread("tester"), threading.Event()
 
     def strike(number: int, frame: object) -> None:
@@ -180,7 +180,7 @@ def test_submitted_calls_end_when_loop_closes() -> None:
 
 
 @pytest.mark.parametrize("client", [Producer, PushConsumer, LitePullConsumer])
-def test_a_client_that_cannot_be_made_leaves_no_thread(client: Callable[..., object]) -> None:
+def test_failed_client_construction_leaves_no_thread(client: Callable[..., object]) -> None:
     before = set(threading.enumerate())
     settings = {"tls.enable": "true", "tls.client.certPath": "nowhere.pem"}
     group = "producer_group" if client is Producer else "consumer_group"
@@ -189,7 +189,7 @@ def test_a_client_that_cannot_be_made_leaves_no_thread(client: Callable[..., obj
     assert set(threading.enumerate()) <= before
 
 
-def test_member_that_fails_to_join_leaves_no_task() -> None:
+def test_failed_join_of_group_leaves_no_task() -> None:
     async def scenario() -> None:
         config = LitePullConsumerConfig("127.0.0.1:1", consumer_group="g", connect_timeout_ms=1000)
         consumer = AsyncLitePullConsumer(config)

@@ -12,7 +12,7 @@ from gantrymq.errors import MQClientError
 from gantrymq.model.status import PutMessageStatus
 
 
-def test_a_broker_puts_a_message_into_the_queue_of_its_priority() -> None:
+def test_message_with_priority_goes_to_queue_of_priority() -> None:
     with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer:
         broker.create_topic("Urgent", queues=4, message_type="PRIORITY")
         sent = [producer.send(Message("Urgent", b"x", priority=number)) for number in (3, 0, 2, 9)]

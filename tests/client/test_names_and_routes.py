@@ -149,7 +149,7 @@ def test_frozen_name_server_delays_no_lookup() -> None:
     asyncio.run(scenario())
 
 
-def test_the_queues_of_a_topic_that_was_deleted_meanwhile_are_an_error() -> None:
+def test_queues_of_topic_deleted_meanwhile_raise() -> None:
     """The route that would make it again is for sending alone."""
 
     async def scenario() -> None:
@@ -300,7 +300,7 @@ def test_unknown_compression_raises_clear_error() -> None:
         decompress(b"", 0x400)
 
 
-def test_body_that_does_not_match_its_compression_flag_is_returned_as_stored(tmp_path: Path) -> None:
+def test_body_with_wrong_compression_flag_is_returned_as_stored(tmp_path: Path) -> None:
     """RocketMQ's client drops it without a word, and with it everything behind it in the same pull."""
     bodies = [b"one", compress(b"two" * 2000, CompressionType.LZ4, 5), b"not zlib at all", b"four"]
     sys_flags = [0, flags.COMPRESSED | flags.COMPRESSION_LZ4, flags.COMPRESSED, 0]

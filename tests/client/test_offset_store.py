@@ -57,7 +57,7 @@ def test_unregister_without_answer_is_retried(slow: int, kept: list[int]) -> Non
     assert asyncio.run(left_behind(Member(slow=slow))) == kept
 
 
-def test_persist_raises_if_an_offset_was_not_written() -> None:
+def test_persist_with_failed_write_raises() -> None:
     async def scenario() -> None:
         member = Member(slow=1)
         store = RemoteBrokerOffsetStore(member)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_persist_raises_if_offset_file_was_not_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("late", [1, 2, 3])
-def test_last_persist_checks_that_no_older_offset_followed(late: int) -> None:
+def test_last_persist_corrects_late_older_offset(late: int) -> None:
     assert asyncio.run(left_behind(Member(late=late))) == [7, 8, 9]
 
 
@@ -134,7 +134,7 @@ def test_unwritable_offsets_stay_in_memory_with_one_warning_an_interval(
     assert not [one for one in path.parent.glob("*") if one.is_file()]
 
 
-def test_offsets_that_could_not_be_written_are_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_offset_write_is_retried_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gantrymq")
     path = tmp_path / "group" / "offsets.json"
     spoil_parent_is_a_file(path)
@@ -188,7 +188,7 @@ EDITED = '{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:7%s}
 
 
 @pytest.mark.parametrize("text", ["\ufeff" + EDITED % "", EDITED % ",", "// by hand\n" + EDITED % " /* 7 */"])
-def test_offsets_that_a_person_has_edited_are_read_as_java_reads_them(tmp_path: Path, text: str) -> None:
+def test_hand_edited_offsets_are_read_as_java_reads_them(tmp_path: Path, text: str) -> None:
     """Read as foreign, they would let the consumer begin anew: all messages again, or none of those in between."""
     (tmp_path / "offsets.json").write_text(text, encoding="utf-8")
     queue = MessageQueue("T", "broker-a", 0)
@@ -271,7 +271,7 @@ def test_empty_offset_file_has_no_offsets_and_one_warning(tmp_path: Path, caplog
     assert f"path='{path}' reason='it is empty'" in caplog.text
 
 
-def test_many_queues_that_ask_a_file_of_offsets_at_once_give_one_warning(
+def test_simultaneous_reads_of_damaged_offsets_give_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "offsets.json").mkdir()

@@ -60,7 +60,7 @@ def test_keys_given_as_text_are_one_key() -> None:
 
 
 @pytest.mark.parametrize("body", ["text", None, 5, ["b"]])
-def test_body_that_is_not_bytes_is_refused_with_clear_error(body: Any) -> None:
+def test_non_bytes_body_is_refused_with_clear_error(body: Any) -> None:
     message, reason = Message("T", body), f"the message body is of type {type(body).__name__}, not bytes"
     for refused in (lambda: prepare(message, "ID", CONFIG), lambda: prepare_batch([message], IDS, CONFIG)):
         with pytest.raises(MQClientError, match=reason):
@@ -78,7 +78,7 @@ def test_large_bodies_are_compressed(kind: CompressionType) -> None:
 
 
 @pytest.mark.parametrize("kind", list(CompressionType))
-def test_a_body_that_compression_does_not_shrink_is_sent_as_it_is(kind: CompressionType) -> None:
+def test_incompressible_body_is_sent_unchanged(kind: CompressionType) -> None:
     """Of just maxMessageSize, zlib would make it too large for the broker."""
     config = ProducerConfig("a:1", compression_type=kind)
     for size in (4096, 4 << 20):
@@ -87,7 +87,7 @@ def test_a_body_that_compression_does_not_shrink_is_sent_as_it_is(kind: Compress
         assert (outgoing.sys_flag, outgoing.body == body) == (0, True)
 
 
-def test_a_body_that_is_compressed_already_is_not_compressed_twice() -> None:
+def test_compressed_body_is_not_compressed_twice() -> None:
     """Readers decompress once."""
     body = zlib.compress(bytes(10_000_000))
     outgoing = prepare(Message("T", body, sys_flag=1), "ID", CONFIG)
@@ -136,7 +136,7 @@ def test_batch_becomes_one_send_request() -> None:
         (Message("T", b"x", properties={"a": "b" * 40000}), "32767 are allowed"),
     ],
 )
-def test_an_invalid_message_is_refused_with_rocketmqs_text(message: Message, reason: str) -> None:
+def test_invalid_message_is_refused_with_rocketmqs_text(message: Message, reason: str) -> None:
     with pytest.raises(MQClientError, match=re.escape(reason)):
         prepare(message, "ID", CONFIG)
 
@@ -152,13 +152,13 @@ def test_an_invalid_message_is_refused_with_rocketmqs_text(message: Message, rea
         ([Message("T", bytes(3 << 20)), Message("T", bytes(3 << 20))], "over max value"),
     ],
 )
-def test_an_invalid_batch_is_refused(messages: list[Message], reason: str) -> None:
+def test_invalid_batch_is_refused(messages: list[Message], reason: str) -> None:
     with pytest.raises(MQClientError, match=reason):
         prepare_batch(messages, ids(), CONFIG)
 
 
 @pytest.mark.parametrize("settings", [{"producer_group": ""}, {"producer_group": "a b"}, {"compression_level": 10}])
-def test_settings_of_a_producer_are_checked(settings: dict[str, Any]) -> None:
+def test_invalid_producer_setting_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         ProducerConfig("a:1", **settings)
 
@@ -175,7 +175,7 @@ def test_unique_ids_have_32_hex_digits_and_common_prefix() -> None:
     assert int(ids.new()[20:28], 16) == 1000, "a new month begins at 0"
 
 
-def test_ids_differ_for_a_full_turn_of_the_counter() -> None:
+def test_ids_differ_for_full_turn_of_counter() -> None:
     ids = UniqueIdGenerator(ManualClock())
     assert len({ids.new() for _ in range(1 << 16)}) == 1 << 16
 

@@ -46,7 +46,7 @@ async def consuming(
             yield fake, consumer
 
 
-async def test_popped_messages_reach_the_listener_and_are_acknowledged() -> None:
+async def test_popped_messages_reach_listener_and_are_acknowledged() -> None:
     got: list[tuple[str, int]] = []
 
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None:
@@ -65,7 +65,7 @@ async def test_popped_messages_reach_the_listener_and_are_acknowledged() -> None
         assert (pop.queue_id, pop.max_msg_nums, pop.invisible_time, pop.init_mode) == (-1, 32, 60_000, 1)
 
 
-async def test_failed_messages_are_hidden_by_the_delay_of_their_level() -> None:
+async def test_failed_messages_are_hidden_by_delay_of_their_level() -> None:
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None:
         levels = {1: 0, 2: 0, 3: 2, 4: 99, 5: -1, 6: 0}
         context.delay_level_when_next_consume = levels[messages[0].queue_offset]
@@ -87,7 +87,7 @@ async def test_failed_messages_are_hidden_by_the_delay_of_their_level() -> None:
         assert (ack.offset, dead.offset, dead.delay_level) == (5, 1005, -1)
 
 
-async def test_a_part_of_a_batch_is_consumed() -> None:
+async def test_ack_index_acknowledges_first_part_of_batch() -> None:
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None:
         assert len(messages) == 3
         context.ack_index = 1
@@ -99,7 +99,7 @@ async def test_a_part_of_a_batch_is_consumed() -> None:
         assert (change.offset, sorted(ack.offset for ack in acks)) == (3, [1, 2])
 
 
-async def test_the_listener_gets_no_message_that_is_visible_again() -> None:
+async def test_listener_gets_no_message_past_invisible_time() -> None:
     got, room = list[int](), asyncio.Event()
 
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None:
@@ -143,7 +143,7 @@ async def test_new_assignment_replaces_popped_queues() -> None:
         assert changes == [frozenset()]
 
 
-async def test_a_listener_that_closes_its_consumer_has_its_message_acknowledged() -> None:
+async def test_message_of_listener_closing_its_consumer_is_acknowledged() -> None:
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None:
         await consumer.close()
 
@@ -152,7 +152,7 @@ async def test_a_listener_that_closes_its_consumer_has_its_message_acknowledged(
         await fake.asked_for(AckMessageRequestHeader, 1)
 
 
-async def test_a_failing_pop_is_repeated() -> None:
+async def test_failing_pop_is_repeated() -> None:
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None: ...
 
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

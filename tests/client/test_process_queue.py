@@ -10,7 +10,7 @@ from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.requests.received import restore_topic
 
 
-def test_the_offset_is_that_of_the_first_message_not_consumed(rng: random.Random) -> None:
+def test_commit_offset_is_that_of_first_unconsumed_message(rng: random.Random) -> None:
     """Concurrently: whatever order they are removed in, nothing behind a message that is left is committed."""
     for _ in range(50):
         queue = ProcessQueue(QUEUE, 0)
@@ -41,7 +41,7 @@ def test_returned_messages_are_taken_first(rng: random.Random) -> None:
     assert (queue.count, queue.size_bytes, queue.commit()) == (0, 0, -1)
 
 
-def test_a_message_pulled_twice_counts_once() -> None:
+def test_message_pulled_twice_counts_once() -> None:
     queue = ProcessQueue(QUEUE, 0)
     for _ in range(2):
         queue.put([message(5, b"four")], 6)
@@ -66,7 +66,7 @@ def test_full_process_queue_pauses_pulls(offsets: range | list[int], body: bytes
     assert ProcessQueue(QUEUE, 0).is_full(FlowLimits(1, 1, 1)) is False
 
 
-def test_messages_in_a_listener_count_as_waiting() -> None:
+def test_messages_in_listener_count_towards_pull_threshold() -> None:
     queue = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(4)], 4)
     queue.take(4, 0)

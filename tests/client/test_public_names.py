@@ -83,7 +83,7 @@ def output_of(program: str) -> str:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
-def test_public_name_with_missing_extra_names_it() -> None:
+def test_public_name_with_missing_extra_names_extra() -> None:
     found = output_of(WITHOUT_EXTRAS).splitlines()
     assert [re.sub(r" needs [\w.]+:", " needs it:", line) for line in found] == [
         "gantrymq.export_store needs it: pip install 'gantrymq[arrow]'",
@@ -92,7 +92,7 @@ def test_public_name_with_missing_extra_names_it() -> None:
     ]
 
 
-def test_the_clients_load_neither_numpy_nor_kernels() -> None:
+def test_clients_load_neither_numpy_nor_kernels() -> None:
     assert output_of(CLIENTS) == "[]\n"
 
 
@@ -101,7 +101,7 @@ def test_every_error_is_public() -> None:
     assert kinds <= set(gantrymq.__all__)
 
 
-def test_the_clients_their_settings_and_results_are_public() -> None:
+def test_clients_settings_and_results_are_public_names() -> None:
     wanted = (
         "AsyncProducer AsyncPushConsumer AsyncLitePullConsumer AsyncEmbeddedBroker ClientConfig ProducerConfig "
         "PushConsumerConfig LitePullConsumerConfig CompressionType SendResult SendStatus ReceivedMessage MessageQueue "
@@ -112,7 +112,7 @@ def test_the_clients_their_settings_and_results_are_public() -> None:
 
 
 @pytest.mark.parametrize("settings", CONFIGS)
-def test_the_keywords_of_clients_are_typed_as_their_settings_are(settings: Any) -> None:
+def test_client_keywords_have_types_of_settings(settings: Any) -> None:
     """So that a type checker finds one that there is not: `Producer(name_servers, producer_grop="x")`."""
     given, config = typing.get_type_hints(settings), typing.get_type_hints(CONFIGS[settings])
     names = [one.name for one in dataclasses.fields(CONFIGS[settings]) if one.name != "name_servers"]

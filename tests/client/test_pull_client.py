@@ -75,7 +75,7 @@ def test_interleaved_reads_of_one_client_return_all_messages(client: PullClient,
     assert found == [list(range(COUNT))] * 2
 
 
-def test_a_connection_is_used_again(
+def test_connection_is_used_again(
     client: PullClient, queues: list[MessageQueue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
@@ -88,7 +88,7 @@ def test_a_connection_is_used_again(
 
 
 @pytest.mark.parametrize("tls", [{}, {"tls.enable": "true"}], ids=["plain", "TLS"])
-def test_a_connection_that_the_server_closed_is_not_reused(tls: dict[str, str]) -> None:
+def test_connection_closed_by_server_is_not_reused(tls: dict[str, str]) -> None:
     """Nothing here asks a second time: neither the name server nor the broker."""
     with EmbeddedBroker() as broker, AdminClient(broker.namesrv, tls=tls) as admin:
         broker.create_topic("Idle", 1)
@@ -121,7 +121,7 @@ def test_forked_process_opens_its_own_sockets(
         assert client.max_offset(queues[0]) == COUNT
 
 
-def test_a_connection_that_was_closed_is_a_named_error(broker: EmbeddedBroker) -> None:
+def test_request_on_closed_connection_raises_named_error(broker: EmbeddedBroker) -> None:
     connection = BlockingConnection(broker.address, ClientConfig(broker.namesrv), SystemClock())
     connection.close()
     with pytest.raises(RemotingConnectError, match=broker.address):

@@ -144,7 +144,7 @@ def test_queue_with_unknown_offset_is_not_taken_over() -> None:
     assert asyncio.run(scenario()) == [1]
 
 
-def test_new_queues_are_pulled_though_a_listener_fails() -> None:
+def test_failing_queue_listener_does_not_prevent_pulls() -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.fails = True
@@ -155,7 +155,7 @@ def test_new_queues_are_pulled_though_a_listener_fails() -> None:
     asyncio.run(scenario())
 
 
-def test_a_seek_of_a_listener_during_a_rebalance_stays() -> None:
+def test_seek_by_listener_during_rebalance_is_kept() -> None:
     async def scenario() -> None:
         scene = Scene()
         sought = ProcessQueue(QUEUES[0], 0)
@@ -329,7 +329,7 @@ def test_missing_topic_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert all("topic='T'" in one.getMessage() for one in caplog.records)
 
 
-def test_lasting_state_is_logged_at_change_and_once_an_interval() -> None:
+def test_unchanged_state_is_logged_once_an_interval() -> None:
     now = [0.0]
     told = LoggedOnce(60, lambda: now[0])
     due = []

@@ -58,7 +58,7 @@ def replier(producer: Producer) -> Callable[[Sequence[ReceivedMessage], Any], No
     return listen
 
 
-def test_a_request_gets_the_reply_to_it(broker: EmbeddedBroker) -> None:
+def test_request_returns_its_own_reply(broker: EmbeddedBroker) -> None:
     with (
         Producer(broker.namesrv, producer_group="A") as producer,
         PushConsumer(broker.namesrv, consumer_group="A", **FIRST) as consumer,
@@ -106,7 +106,7 @@ async def test_async_request_within_namespace_gets_reply(broker: EmbeddedBroker)
     assert len({reply.body for reply in replies}) == 20
 
 
-def test_a_request_without_a_reply_is_one_clear_error(broker: EmbeddedBroker) -> None:
+def test_request_without_reply_raises_clear_error(broker: EmbeddedBroker) -> None:
     with Producer(broker.namesrv, producer_group="C") as producer:
         producer.send(Message("Alone", b"first"))  # route and connection, which take long on a busy machine
         with pytest.raises(
@@ -178,7 +178,7 @@ async def test_requester_registers_at_every_broker(tmp_path: Path, broker: Embed
         await other.shutdown()
 
 
-def test_a_broker_that_was_restarted_knows_a_producer_that_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarted_broker_knows_idle_producer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats, "INTERVAL_SECONDS", 10_000)
     with EmbeddedBroker() as broker, Producer(broker.namesrv, producer_group="silent") as producer:
         producer.send(Message("Before", b"x"))
@@ -188,7 +188,7 @@ def test_a_broker_that_was_restarted_knows_a_producer_that_sends_nothing(monkeyp
 
 
 @pytest.mark.asyncio
-async def test_a_close_ends_the_requests_that_wait(broker: EmbeddedBroker) -> None:
+async def test_close_ends_waiting_requests(broker: EmbeddedBroker) -> None:
     producer = AsyncProducer(broker.namesrv)
     producer.start()
     asking = asyncio.create_task(producer.request(Message("Closing", b"ask"), ENOUGH_MS))
@@ -199,7 +199,7 @@ async def test_a_close_ends_the_requests_that_wait(broker: EmbeddedBroker) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_reply_that_fits_no_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_reply_without_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class There:
         address = "127.0.0.1:10911"
 
@@ -224,7 +224,7 @@ async def test_a_reply_that_fits_no_request_is_logged(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("missing", ["CLUSTER", "CORRELATION_ID", "REPLY_TO_CLIENT"])
-def test_only_a_request_can_be_replied_to(broker: EmbeddedBroker, missing: str) -> None:
+def test_reply_to_message_without_request_is_refused(broker: EmbeddedBroker, missing: str) -> None:
     with Producer(broker.namesrv, producer_group="F") as producer:
         producer.send(Message("Plain", b"no request"))
         message = broker.wait_for_messages("Plain", 1)[0] if missing == "CLUSTER" else broker.messages("Plain")[0]

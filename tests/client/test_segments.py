@@ -96,7 +96,7 @@ def test_segment_size_follows_answers_of_broker() -> None:
     assert {one.end - one.next_offset for one in later} == {32}
 
 
-def test_an_answer_without_progress_is_an_error() -> None:
+def test_pull_answer_without_progress_raises() -> None:
     wanted = SegmentedRange(5, 10, 1)
     [segment] = wanted.next_segments()
     with pytest.raises(RemotingCommandError, match="continues at 5"):

@@ -26,7 +26,7 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-def test_a_burst_of_large_messages_waits_for_its_turn_and_arrives(broker: EmbeddedBroker) -> None:
+def test_burst_of_large_messages_is_throttled_and_arrives(broker: EmbeddedBroker) -> None:
     most = 0
     with Producer(broker.namesrv, **SMALL) as producer:
         sent = []
@@ -39,7 +39,7 @@ def test_a_burst_of_large_messages_waits_for_its_turn_and_arrives(broker: Embedd
     assert most <= 11
 
 
-def test_a_burst_of_coroutines_waits_for_its_turn_and_arrives(broker: EmbeddedBroker) -> None:
+def test_burst_of_coroutines_is_throttled_and_arrives(broker: EmbeddedBroker) -> None:
     async def scenario() -> set[str]:
         async with AsyncProducer(broker.namesrv, **SMALL) as producer:
             sends = [asyncio.ensure_future(producer.send(Message("Burst", BODY))) for _ in range(BURST)]
@@ -50,7 +50,7 @@ def test_a_burst_of_coroutines_waits_for_its_turn_and_arrives(broker: EmbeddedBr
     assert asyncio.run(scenario()) == {"SEND_OK"}
 
 
-def test_a_send_that_was_stored_is_not_cancelled(broker: EmbeddedBroker) -> None:
+def test_cancel_of_stored_send_returns_false(broker: EmbeddedBroker) -> None:
     with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:
         sent = producer.send_async(Message("Cancelled", b"stored"))
         while not sent.running() and not sent.done():
@@ -61,7 +61,7 @@ def test_a_send_that_was_stored_is_not_cancelled(broker: EmbeddedBroker) -> None
     assert broker.bodies("Cancelled") == [b"stored"]
 
 
-def test_a_send_that_was_cancelled_before_it_left_is_not_stored(broker: EmbeddedBroker) -> None:
+def test_send_cancelled_before_departure_is_not_stored(broker: EmbeddedBroker) -> None:
     with Producer(broker.namesrv, send_msg_timeout_ms=20_000) as producer:
         producer.send(Message("NotStored", b"first"))
         held, go_on = threading.Event(), threading.Event()
@@ -80,7 +80,7 @@ def test_a_send_that_was_cancelled_before_it_left_is_not_stored(broker: Embedded
     assert broker.bodies("NotStored") == [b"first"]
 
 
-def test_an_invalid_message_raises_at_the_call(broker: EmbeddedBroker) -> None:
+def test_invalid_message_raises_at_call(broker: EmbeddedBroker) -> None:
     with Producer(broker.namesrv) as producer, pytest.raises(MQClientError, match="the message body length is zero"):
         producer.send_async(Message("T", b""))
 

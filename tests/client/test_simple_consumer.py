@@ -42,7 +42,7 @@ async def consuming(*topics: str, **settings: Any) -> AsyncIterator[tuple[FakePo
         yield fake, consumer
 
 
-async def test_a_message_is_received_and_acknowledged_by_its_handle() -> None:
+async def test_message_is_received_and_acknowledged_by_its_handle() -> None:
     async with consuming() as (fake, consumer):
         fake.arrive(popped(5, body=b"five"), popped(7, body=b"seven"))
         messages = await consumer.receive(8, invisible_ms=9000)
@@ -61,7 +61,7 @@ async def test_a_message_is_received_and_acknowledged_by_its_handle() -> None:
         assert (ack.topic, ack.queue_id, ack.offset, ack.extra_info) == ("T", 0, 7, handle)
 
 
-async def test_a_message_of_the_retry_topic_has_its_own_handle() -> None:
+async def test_message_of_retry_topic_has_its_own_handle() -> None:
     """The broker writes it into the message, which it shows under the topic itself; or shows the retry topic."""
     handle = f"3 {POP_TIME_MS} 60000 3 2 broker-a 0 4"
     async with consuming() as (fake, consumer):
@@ -81,7 +81,7 @@ FORGED = ["garbage", "0 1 2 3 0 broker-x 0 9", f"5 {POP_TIME_MS} 60000 3 1 broke
 
 @pytest.mark.parametrize("forged", FORGED)
 @pytest.mark.parametrize("mark", ["0", "1"])
-async def test_a_handle_that_a_producer_wrote_is_ignored(forged: str, mark: str) -> None:
+async def test_receipt_handle_written_by_producer_is_ignored(forged: str, mark: str) -> None:
     """A batch may have messages with POP_CK. The message is in the queue that the answer's offsets name."""
     async with consuming() as (fake, consumer):
         found, info = [popped(5, POP_CK=forged), popped(7)], {"start_offset_info": "0 0 4;1 0 3"}
@@ -132,7 +132,7 @@ async def test_waiting_is_one_notification_for_all_receives() -> None:
             one.cancel()
 
 
-async def test_a_new_filter_is_waited_with_at_once() -> None:
+async def test_new_filter_applies_to_running_wait() -> None:
     async with consuming() as (fake, consumer):
         waiting = asyncio.ensure_future(consumer.receive())
         await fake.asked_for(NotificationRequestHeader, 1)
@@ -142,7 +142,7 @@ async def test_a_new_filter_is_waited_with_at_once() -> None:
         waiting.cancel()
 
 
-async def test_messages_of_any_topic_end_a_wait_and_topics_get_their_turns() -> None:
+async def test_message_of_any_topic_ends_wait_and_topics_alternate() -> None:
     async with consuming("A", "B") as (fake, consumer):
         for topic in ("B", "A", "A", "B"):
             waiting = asyncio.ensure_future(consumer.receive())
@@ -163,7 +163,7 @@ async def test_notification_without_message_causes_no_busy_loop() -> None:
         assert len(fake.of(PopMessageRequestHeader)) < 12
 
 
-async def test_a_message_of_another_tag_with_the_same_hash_is_acknowledged() -> None:
+async def test_message_of_another_tag_with_the_same_hash_is_acknowledged() -> None:
     async with consuming("A") as (fake, consumer):
         await consumer.subscribe("T", "AaAa")
         fake.arrive(popped(1, TAGS="BBBB"), popped(2, TAGS="AaAa"))
@@ -233,7 +233,7 @@ async def test_contradictory_pop_answer_raises(info: dict[str, Any]) -> None:
             await consumer.receive()
 
 
-async def test_a_topic_without_a_route_is_waited_for() -> None:
+async def test_receive_waits_for_topic_without_route() -> None:
     async with consuming(poll_name_server_interval_ms=20) as (fake, consumer):
         await consumer.unsubscribe("T")
         await consumer.subscribe("Later")
@@ -243,7 +243,7 @@ async def test_a_topic_without_a_route_is_waited_for() -> None:
         assert len(await consumer.receive()) == 1
 
 
-async def test_an_iteration_ends_with_its_consumer() -> None:
+async def test_iteration_ends_with_its_consumer() -> None:
     async with consuming() as (fake, consumer):
         fake.arrive(*(popped(number) for number in range(5)))
         got = []
@@ -286,7 +286,7 @@ async def test_messages_given_back_are_received_next() -> None:
         assert await consumer.receive(timeout_ms=0) == []  # it is visible to all again
 
 
-async def test_a_receive_that_is_cancelled_in_its_pop_loses_no_message() -> None:
+async def test_receive_cancelled_during_pop_loses_no_message() -> None:
     async with consuming() as (fake, consumer):
         fake.arrive(popped(1), popped(2))
         receiving = asyncio.ensure_future(consumer.receive())
@@ -301,7 +301,7 @@ async def test_a_receive_that_is_cancelled_in_its_pop_loses_no_message() -> None
         assert [message.queue_offset for message in await consumer.receive()] == [1, 2]
 
 
-async def test_a_close_ends_a_receive_in_its_pop_with_an_error() -> None:
+async def test_close_during_pop_ends_receive_with_error() -> None:
     """Not with a CancelledError, because the caller was not cancelled."""
     async with consuming() as (fake, consumer):
         closing: list[asyncio.Task[None]] = []
@@ -318,7 +318,7 @@ async def test_a_close_ends_a_receive_in_its_pop_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("is_closed_by_hand", [True, False])
-async def test_an_iteration_that_ends_early_loses_no_message(is_closed_by_hand: bool) -> None:
+async def test_early_end_of_iteration_loses_no_message(is_closed_by_hand: bool) -> None:
     async with consuming() as (fake, consumer):
         fake.arrive(popped(1), popped(2), popped(3))
         if is_closed_by_hand:
@@ -351,7 +351,7 @@ async def test_wrong_use_of_simple_consumer_raises_clear_error() -> None:
         SimpleConsumerConfig("a:1", consumer_group="G", consume_from_where="CONSUME_FROM_TIMESTAMP")  # type: ignore[arg-type]
 
 
-async def test_the_blocking_consumer_receives_and_iterates() -> None:
+async def test_blocking_simple_consumer_receives_and_iterates() -> None:
     fake = FakePopBroker()
 
     def consume(address: str) -> list[int]:

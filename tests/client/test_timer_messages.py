@@ -53,12 +53,12 @@ AT_MS = 1_893_456_000_000
         (datetime(1969, 1, 1, tzinfo=UTC), 0),
     ],
 )
-def test_a_due_time_is_a_datetime_or_milliseconds(deliver_at: Any, wanted_ms: int) -> None:
+def test_delivery_time_accepts_datetime_or_milliseconds(deliver_at: Any, wanted_ms: int) -> None:
     properties = properties_of(Message("T", b"x", deliver_at=deliver_at))
     assert properties["TIMER_DELIVER_MS"] == str(wanted_ms)
 
 
-def test_a_delay_is_a_number_of_milliseconds() -> None:
+def test_delay_in_milliseconds_becomes_timer_property() -> None:
     properties = properties_of(Message("T", b"x", delay_ms=1500))
     assert (properties["TIMER_DELAY_MS"], "TIMER_DELIVER_MS" in properties) == ("1500", False)
 
@@ -80,20 +80,20 @@ def test_invalid_delivery_time_is_refused(fields: dict[str, Any], wrong: str) ->
 
 
 @pytest.mark.parametrize("timer", [{"delay_ms": 1}, {"deliver_at": 1}, {"properties": {"TIMER_DELAY_SEC": "1"}}])
-def test_a_batch_has_no_timer_message(timer: dict[str, Any]) -> None:
+def test_batch_with_timer_message_is_refused(timer: dict[str, Any]) -> None:
     """RocketMQ's client sends it, and the broker delivers it at once."""
     with pytest.raises(MQClientError, match="TimeDelayLevel is not supported for batching"):
         prepare_batch([Message("T", b"x", **timer)], lambda: "ID", CONFIG)
 
 
-def test_a_store_refuses_what_only_a_broker_can_delay(tmp_path: Path) -> None:
+def test_store_without_broker_refuses_timer_message(tmp_path: Path) -> None:
     late = Message("T", b"x", delay_ms=1)
     with MessageStore.open(tmp_path / "store") as store:
         assert store.put(late).status is PutMessageStatus.MESSAGE_ILLEGAL
         assert store.put_batch([Message("T", b"x")] * 300 + [late]).rejected == {300: PutMessageStatus.MESSAGE_ILLEGAL}
 
 
-def test_timers_are_delivered_when_they_are_due_and_not_if_recalled(broker: EmbeddedBroker) -> None:
+def test_timer_messages_are_delivered_when_due_unless_recalled(broker: EmbeddedBroker) -> None:
     with Producer(broker.namesrv) as producer:
         now_ms = broker.clock.now_ms()
         sent = [
@@ -128,7 +128,7 @@ async def test_async_recall_within_namespace_prevents_delivery(broker: EmbeddedB
         ("Later", encode_recall_handle(RecallHandle("Later", "elsewhere", "1", "K")), "elsewhere. not exist"),
     ],
 )
-def test_an_impossible_recall_is_refused(broker: EmbeddedBroker, topic: str, handle: str, wrong: str) -> None:
+def test_impossible_recall_is_refused(broker: EmbeddedBroker, topic: str, handle: str, wrong: str) -> None:
     with Producer(broker.namesrv) as producer:
         producer.send(Message("Later", b"now"))
         with pytest.raises(MQClientError, match=wrong):

@@ -54,7 +54,7 @@ class Ledger:
         return self.states[message.msg_id]
 
 
-def test_a_commit_is_delivered_and_a_rollback_is_not(broker: EmbeddedBroker) -> None:
+def test_only_committed_message_is_delivered(broker: EmbeddedBroker) -> None:
     ledger = Ledger()
     with TransactionProducer(broker.namesrv, ledger.check, producer_group="A") as producer:
         message = Message("Commit", b"yes" * 5_000, tags="t", keys=("k",))
@@ -82,7 +82,7 @@ def test_unknown_transaction_is_checked_and_committed(broker: EmbeddedBroker) ->
     assert broker.bodies("Unknown") == [b"yes" * 5_000]
 
 
-def test_a_producer_that_has_sent_nothing_answers_for_its_group(broker: EmbeddedBroker) -> None:
+def test_idle_producer_answers_transaction_checks_of_group(broker: EmbeddedBroker) -> None:
     """The one that sent it is gone, as after a crash."""
     ledger = Ledger()
     with TransactionProducer(broker.namesrv, ledger.check, producer_group="C") as producer:
@@ -112,7 +112,7 @@ def test_listener_result_other_than_state_is_unknown(broker: EmbeddedBroker, ret
         broker.wait_for_messages(topic, 1)
 
 
-def test_an_exception_of_the_local_transaction_is_raised_and_checked_later(broker: EmbeddedBroker) -> None:
+def test_exception_of_local_transaction_is_raised_and_checked_later(broker: EmbeddedBroker) -> None:
     asked = threading.Event()
 
     def check(message: ReceivedMessage) -> LocalTransactionState:
@@ -172,7 +172,7 @@ async def test_namespace_is_in_requests_but_not_in_callbacks(broker: EmbeddedBro
         (b"x", lambda *_: COMMIT, "a Message is sent, not b'x'"),
     ],
 )
-def test_a_message_unfit_for_a_transaction_is_refused(
+def test_message_unfit_for_transaction_is_refused(
     broker: EmbeddedBroker, message: Any, execute: Any, wrong: str
 ) -> None:
     with (
@@ -188,7 +188,7 @@ def test_transaction_producer_without_check_is_refused(broker: EmbeddedBroker) -
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_producer_that_is_dropped_is_closed(broker: EmbeddedBroker) -> None:
+def test_unreferenced_producer_is_closed(broker: EmbeddedBroker) -> None:
     producer: Any = TransactionProducer(broker.namesrv, lambda message: COMMIT, producer_group="G")
     groups = broker._life.pair.broker.sessions.producers.groups
     eventually(lambda: "G" in groups, "the heart-beat")

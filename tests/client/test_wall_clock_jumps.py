@@ -57,7 +57,7 @@ class Scene:
 
 
 @JUMPS
-def test_the_lock_of_a_queue_is_trusted_for_thirty_seconds(jump_ms: int) -> None:
+def test_queue_lock_is_valid_for_thirty_seconds(jump_ms: int) -> None:
     async def scenario() -> None:
         scene = Scene()
         scene.member.ask = AsyncMock(return_value={QUEUE})  # type: ignore[method-assign]
@@ -97,7 +97,7 @@ def test_queue_is_released_once_its_pulls_stop(jump_ms: int) -> None:
 
 
 @JUMPS
-def test_a_queue_in_a_listener_is_unlocked_twenty_seconds_after_its_last_lock(jump_ms: int) -> None:
+def test_queue_in_listener_is_unlocked_twenty_seconds_after_its_last_lock(jump_ms: int) -> None:
     async def scenario() -> None:
         scene = Scene()
         locks = AsyncMock(QueueLocks)
@@ -114,7 +114,7 @@ def test_a_queue_in_a_listener_is_unlocked_twenty_seconds_after_its_last_lock(ju
 
 
 @JUMPS
-def test_a_message_is_sent_back_after_the_consume_timeout(jump_ms: int) -> None:
+def test_message_is_sent_back_after_consume_timeout(jump_ms: int) -> None:
     async def scenario() -> None:
         scene, go_on, is_begun = Scene(), threading.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -202,7 +202,7 @@ def test_lite_pull_polls_commit_at_each_interval_despite_jumps(jump_ms: int) -> 
 
 
 @JUMPS
-def test_a_broker_that_failed_is_passed_over_for_ten_seconds(jump_ms: int) -> None:
+def test_failed_broker_is_avoided_for_ten_seconds(jump_ms: int) -> None:
     queues = (MessageQueue("T", "a", 0), MessageQueue("T", "b", 0))
     masters = {"a": "127.0.0.1:1", "b": "127.0.0.1:2"}
 
@@ -262,7 +262,7 @@ def test_send_timeout_ignores_jumps_of_wall_clock(jump_ms: int) -> None:
     asyncio.run(scenario())
 
 
-def test_a_subscription_made_after_the_clock_was_set_back_is_newer_than_the_one_before() -> None:
+def test_subscription_after_clock_set_back_has_newer_version() -> None:
     async def scenario() -> None:
         scene = Scene()
         versions = [scene.member.subscribe(QUEUE.topic, "TagA").sub_version]

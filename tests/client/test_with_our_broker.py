@@ -141,9 +141,7 @@ def test_batches_under_way_are_acknowledged_each(namesrv: str, producer: Produce
 
 
 @pytest.mark.parametrize("decompressed", [True, False])
-def test_a_consumer_gets_bodies_as_they_are_stored_on_request(
-    namesrv: str, producer: Producer, decompressed: bool
-) -> None:
+def test_consumer_returns_stored_bodies_on_request(namesrv: str, producer: Producer, decompressed: bool) -> None:
     topic, body = f"OursPacked{decompressed}", b"long" * 2000
     producer.send(Message(topic, body))
     group = f"ours-packed-{decompressed}"
@@ -185,7 +183,7 @@ def test_orderly_consumers_share_queues_and_keep_order(namesrv: str, producer: P
         assert offsets == list(range(12))
 
 
-def test_a_reset_holds_though_a_listener_worked_in_order() -> None:
+def test_reset_during_orderly_listener_takes_effect() -> None:
     """What the listener then brings to its end lies before the reset, and does not take it back."""
     begun, go_on, seen = threading.Event(), threading.Event(), list[bytes]()
 
@@ -211,7 +209,7 @@ def test_a_reset_holds_though_a_listener_worked_in_order() -> None:
         assert broker.consumer_offsets("ours-reset", "OursReset") == {0: 11}
 
 
-def test_a_reset_holds_at_a_broker_whose_threads_overtake_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reset_at_broker_with_reordered_commits_takes_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     """RocketMQ answers a question for an offset while another of its threads still has the update, told just before."""
     update = ConsumerManageProcessor.update
 
@@ -384,7 +382,7 @@ def clients(admin: AdminClient, producer_group: str, topic: str) -> list[ClientC
     return []
 
 
-def test_a_producer_in_a_namespace_is_known_by_the_group_its_sends_name() -> None:
+def test_producer_in_namespace_registers_group_of_its_sends() -> None:
     with (
         EmbeddedBroker() as broker,
         Producer(broker.namesrv, producer_group="ours-inside", namespace="NS") as producer,
@@ -395,7 +393,7 @@ def test_a_producer_in_a_namespace_is_known_by_the_group_its_sends_name() -> Non
         assert clients(admin, "ours-inside", "NS%OursInside") == []
 
 
-def test_a_message_sent_back_in_a_namespace_uses_the_shared_producer_group() -> None:
+def test_message_sent_back_in_namespace_uses_shared_producer_group() -> None:
     def suspend(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeOrderlyStatus:
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
@@ -416,7 +414,7 @@ def test_a_message_sent_back_in_a_namespace_uses_the_shared_producer_group() -> 
         eventually(lambda: clients(admin, "CLIENT_INNER_PRODUCER", "NS%OursBack"), "the heart-beat")
 
 
-def test_an_administrator_in_a_namespace_is_shown_what_is_within_and_without_its_name() -> None:
+def test_admin_in_namespace_sees_own_names_without_prefix() -> None:
     with (
         EmbeddedBroker() as broker,
         Producer(broker.namesrv, namespace="NS") as producer,
@@ -446,7 +444,7 @@ def test_an_administrator_in_a_namespace_is_shown_what_is_within_and_without_its
             assert not [topic for topic in topics if topic in ("OutsideAll", "Other%OursAdmin", "NS%OursAdmin")]
 
 
-def test_a_producer_in_a_namespace_shows_queues_without_it() -> None:
+def test_queues_of_producer_in_namespace_have_plain_topic() -> None:
     with EmbeddedBroker() as broker, Producer(broker.namesrv, namespace="NS") as producer:
         broker.create_topic("NS%OursShown", 1)
         [queue] = producer.queues("OursShown")
@@ -461,7 +459,7 @@ def test_a_producer_in_a_namespace_shows_queues_without_it() -> None:
         assert len(broker.messages("NS%OursShown")) == 3
 
 
-def test_the_queues_of_a_missing_topic_are_an_error_until_the_first_message_makes_it() -> None:
+def test_queues_of_missing_topic_raise_until_first_message() -> None:
     """As with Java's fetchPublishMessageQueues; the queues of TBW102 are of no topic that could be meant."""
     with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer:
         for _ in range(2):

@@ -35,14 +35,14 @@ BROKER_KEYS = java_keys(SCRIPT["BROKER_CLASSES"]) | dict.fromkeys(NAMES["startup
 NAMESRV_KEYS = java_keys(SCRIPT["NAMESRV_CLASSES"])
 
 
-def test_every_key_of_a_broker_is_in_one_table() -> None:
+def test_every_key_of_broker_is_in_one_table() -> None:
     wrong = [f"{key} is in no table" for key in BROKER_KEYS if key not in OF_BROKER and key not in WITHOUT_EFFECT]
     wrong += [f"{key} has an effect: take it out of known_keys.py" for key in WITHOUT_EFFECT if key in OF_BROKER]
     wrong += [f"{key} is no key of RocketMQ" for key in WITHOUT_EFFECT if key not in BROKER_KEYS]
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_key_of_a_name_server_is_in_one_table() -> None:
+def test_every_key_of_name_server_is_in_one_table() -> None:
     without = set(namesrv.WITHOUT_EFFECT)
     assert set(NAMESRV_KEYS) - set(OF_NAMESRV) - without == {"rocketmqHome"}
     assert without & set(OF_NAMESRV) == set()
@@ -66,14 +66,14 @@ def test_defaults_compared_for_warnings_equal_rocketmq() -> None:
     assert wrong == {}
 
 
-def test_each_key_with_an_effect_is_read_in_the_code() -> None:
+def test_each_key_with_effect_is_read_in_code() -> None:
     """A field that no code reads would be a key without effect that is shown as one with."""
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for specs in (OF_BROKER, OF_NAMESRV):
         assert [key for key, spec in specs.items() if not re.search(rf"\.{spec.name}\b", source)] == []
 
 
-def test_a_key_of_one_release_names_it_on_the_page() -> None:
+def test_key_of_single_release_names_release_on_page() -> None:
     assert SCRIPT["RELEASES"] == RELEASES
     rows = {line.split("`")[1]: line for line in SCRIPT["broker_rows"](NAMES)}
     assert {key for key, row in rows.items() if row.endswith("(not in 5.5.1) |")} == {"enableLiteEventMode"}

@@ -28,7 +28,7 @@ KEYS: dict[str, str | None] = json.loads((Path(__file__).parent / "proxy-5.5.0.j
 OWN_DEFAULTS = {"grpcMaxInboundMessageSize", "localServeAddr"}
 
 
-def test_every_key_has_a_field_or_a_reason() -> None:
+def test_every_key_has_field_or_reason() -> None:
     fields = set(fields_by_key(ProxyConfig))
     assert set(KEYS) - fields - set(WITHOUT_EFFECT) == set()
     assert set(WITHOUT_EFFECT) - set(KEYS) == set()
@@ -42,13 +42,13 @@ def test_defaults_are_rocketmqs_but_for_a_few() -> None:
     assert wrong == {}
 
 
-def test_each_key_with_an_effect_is_read_in_the_code() -> None:
+def test_each_key_with_effect_is_read_in_code() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     fields = [spec.name for spec in fields_by_key(ProxyConfig).values()]
     assert [name for name in fields if not re.search(rf"\.{name}\b", source)] == []
 
 
-def test_a_file_of_rocketmqs_proxy_is_read() -> None:
+def test_file_of_rocketmq_proxy_is_accepted() -> None:
     text = '{"namesrvAddr": "ns:9876", "grpcServerPort": 0, "enableProxyAutoRenew": false, "regionId": null}'
     config = read_proxy_config(parse_json(text))
     assert (config.name_servers, config.grpc_server_port, config.renews) == (["ns:9876"], 0, False)
@@ -57,7 +57,7 @@ def test_a_file_of_rocketmqs_proxy_is_read() -> None:
             parse_json(wrong)
 
 
-def test_keys_without_effect_are_named_at_the_start() -> None:
+def test_proxy_keys_without_effect_are_named_at_start() -> None:
     entries = {"traceOn": "true", "remotingListenPort": "8080", "useDelayLevel": "true", "grpcBossLoopNum": "9"}
     (trace, delays) = proxy_warnings(entries)
     assert trace.startswith("traceOn has no effect here: ")
@@ -71,7 +71,7 @@ def test_keys_without_effect_are_named_at_the_start() -> None:
         live.update({"maxUserPropertySize": "98"}, running=True)
 
 
-def test_values_that_cannot_work_are_refused() -> None:
+def test_unworkable_proxy_values_are_refused() -> None:
     wrong: list[Callable[[], Any]] = [
         lambda: GrpcConfig(metric_collector_mode="on"),
         lambda: GrpcConfig(metric_collector_mode="sometimes"),

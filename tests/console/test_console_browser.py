@@ -114,7 +114,7 @@ def press(browser: webdriver.Chrome, label: str) -> None:
 
 
 @pytest.mark.parametrize("pixels", [400, 1300])
-def test_no_page_is_wider_than_the_window(at: Callable[[str], webdriver.Chrome], pixels: int) -> None:
+def test_no_page_is_wider_than_window(at: Callable[[str], webdriver.Chrome], pixels: int) -> None:
     for path in PAGES:
         browser = at(path)
         width(browser, pixels)
@@ -195,7 +195,7 @@ def test_open_page_reports_stopped_cluster(browser: webdriver.Chrome) -> None:
     until(lambda: "The console does not answer" in notice())
 
 
-def test_a_message_is_searched_and_read(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
+def test_message_search_shows_message(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
     browser = at("/messages?by=key")
     browser.find_element(By.NAME, "topic").send_keys("orders")
     browser.find_element(By.NAME, "key").send_keys("order-4711")
@@ -208,13 +208,13 @@ def test_a_message_is_searched_and_read(at: Callable[[str], webdriver.Chrome], d
     until(lambda: "What clients recorded" in text(browser))
 
 
-def test_a_script_in_a_body_does_not_run(at: Callable[[str], webdriver.Chrome]) -> None:
+def test_script_in_body_does_not_run(at: Callable[[str], webdriver.Chrome]) -> None:
     browser = at("/message?topic=bodies&broker=broker-a&queue=0&offset=0")
     assert "<script>alert(1)</script>" in text(browser)
     assert not browser.find_elements(By.CSS_SELECTOR, "main script, main img")
 
 
-def test_a_group_is_moved_with_a_confirmation(
+def test_offset_reset_of_group_needs_confirmation(
     at: Callable[[str], webdriver.Chrome], broker: EmbeddedBroker, demo: DemoCluster
 ) -> None:
     browser = at("/groups/billing")
@@ -228,7 +228,7 @@ def test_a_group_is_moved_with_a_confirmation(
     assert broker.consumer_offsets("billing", "orders") != before
 
 
-def test_a_dead_letter_is_sent_again(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
+def test_dead_letter_can_be_resent(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
     browser = at("/dlq/mailer")
     browser.find_element(By.CSS_SELECTOR, "input[data-all]").click()
     boxes = browser.find_elements(By.CSS_SELECTOR, "input[name=letter]")
@@ -240,7 +240,7 @@ def test_a_dead_letter_is_sent_again(at: Callable[[str], webdriver.Chrome], demo
     assert "dead letters were resent." in text(browser)
 
 
-def test_a_topic_is_created_and_deleted(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
+def test_topic_can_be_created_and_deleted(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
     browser = at("/topics")
     browser.find_element(By.CSS_SELECTOR, "form[method=post] input[name=topic]").send_keys("clicked")
     press(browser, "Create")
@@ -252,7 +252,7 @@ def test_a_topic_is_created_and_deleted(at: Callable[[str], webdriver.Chrome], d
     assert "clicked was deleted." in text(browser)
 
 
-def test_a_row_is_a_block_with_labels_on_a_phone(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
+def test_table_row_on_phone_is_block_with_labels(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
     browser = at("/groups/billing")
     width(browser, 400)
     row = browser.find_element(By.CSS_SELECTOR, ".scroll tbody tr")
@@ -277,7 +277,7 @@ def test_sent_message_is_shown_on_its_page(at: Callable[[str], webdriver.Chrome]
     until(lambda: "first\nsecond <b>" in text(browser))
 
 
-def test_times_are_in_the_readers_zone(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
+def test_times_are_shown_in_zone_of_browser(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
     browser = at("/pending")
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Australia/Adelaide"})
     for _ in range(2):  # the first page by its script, the second one by the server

@@ -58,7 +58,7 @@ def test_page_of_topic_with_special_characters_opens(page: httpx.Client) -> None
     assert "There is no topic no-such-topic." in gone
 
 
-def test_a_group_shows_its_lag_members_and_subscriptions(page: httpx.Client) -> None:
+def test_group_page_shows_lag_members_and_subscriptions(page: httpx.Client) -> None:
     text = shown(page.get("/groups/invoices"))
     assert "paid || sent" in text
     assert "PYTHON" in text
@@ -119,7 +119,7 @@ def test_messages_are_found_in_each_way(page: httpx.Client, demo: DemoCluster) -
     assert "no route of topic nowhere" in missing or "no topic nowhere" in missing
 
 
-def test_a_topic_is_listed_newest_first_up_to_the_limit(page: httpx.Client, demo: DemoCluster) -> None:
+def test_topic_page_lists_newest_messages_up_to_limit(page: httpx.Client, demo: DemoCluster) -> None:
     text = page.get("/messages", params={"topic": "bodies", "by": "topic", "most": "3"}).text
     ids = re.findall(r"<code class=\"id\">(\w+)</code>", text)
     assert ids == [demo.ids[name] for name in ("large", "latin", "gzip")]
@@ -144,7 +144,7 @@ def test_body_is_shown_escaped_as_text_json_or_hexadecimal(page: httpx.Client) -
     assert "&lt;b&gt;⟨ESC⟩[31m⟨U+202E⟩" in body(0)
 
 
-def test_a_body_is_downloaded_whole(page: httpx.Client, demo: DemoCluster) -> None:
+def test_body_download_is_complete(page: httpx.Client, demo: DemoCluster) -> None:
     where = {"topic": "bodies", "broker": "broker-a", "queue": "0"}
     answer = page.get("/message/body", params={**where, "offset": "0"})
     assert answer.content == HTML
@@ -177,9 +177,7 @@ def test_pending_messages_are_listed_by_due_time(page: httpx.Client) -> None:
     assert [row[1] for row in rows if len(row) == 6].count("timer") == 3
 
 
-def test_a_console_that_only_reads_changes_nothing(
-    page: httpx.Client, broker: EmbeddedBroker, demo: DemoCluster
-) -> None:
+def test_read_only_console_changes_nothing(page: httpx.Client, broker: EmbeddedBroker, demo: DemoCluster) -> None:
     token = form_token(page)
     for path, fields in (
         ("/topics/create", {"topic": "new"}),
@@ -216,7 +214,7 @@ def form_token(client: httpx.Client) -> str:
     return found[1] if found else ""
 
 
-def test_a_form_needs_the_token_of_this_run(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_form_without_token_of_run_is_refused(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     for token in ("", "wrong"):
         refused = changing.post("/topics/create", data={"topic": "forged", "form_token": token})
         assert "not of this run" in shown(refused, 403)
@@ -233,7 +231,7 @@ def test_a_form_needs_the_token_of_this_run(changing: httpx.Client, broker: Embe
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-def test_a_topic_is_created_changed_and_deleted(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_topic_can_be_created_changed_and_deleted(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     form = form_of(changing.get("/topics"), "/topics/create")
     made = changing.post("/topics/create", data={**form, "topic": "life", "read": "2", "write": "2", "type": "FIFO"})
     assert made.status_code == 303
@@ -265,7 +263,7 @@ def test_a_topic_is_created_changed_and_deleted(changing: httpx.Client, broker: 
     assert "illegal characters" in shown(wrong, 400)
 
 
-def test_a_group_is_moved_after_a_preview(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_offset_reset_follows_preview(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     def offsets() -> dict[int, int]:
         return broker.consumer_offsets("billing", "orders")
 
@@ -340,7 +338,7 @@ def test_all_dead_letters_of_a_time_are_chosen(changing: httpx.Client) -> None:
     assert "no dead letters in this time" in shown(changing.get("/resend?group=mailer&all=yes&end=2001-01-01"), 404)
 
 
-def test_a_group_is_created_changed_and_deleted(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_group_can_be_created_changed_and_deleted(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     def settings() -> SubscriptionGroupConfig | None:
         with AdminClient(broker.namesrv) as admin:
             return admin.subscription_groups(broker.address).get("crew")
@@ -370,7 +368,7 @@ def test_a_group_is_created_changed_and_deleted(changing: httpx.Client, broker: 
     assert "deleted meanwhile" in shown(changing.post("/groups/delete", data={**delete, "again": "crew"}), 409)
 
 
-def test_a_message_is_sent_by_a_form(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_form_sends_message(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     form = form_of(changing.get("/send?topic=audit-log"), "/send")
     written = {"tag": "t", "keys": "one two", "properties": "a=b\r\nc=d=e", "body": " first\r\n<b>second</b> "}
     sent = changing.post("/send", data={**form, **written})
@@ -388,7 +386,7 @@ def test_a_message_is_sent_by_a_form(changing: httpx.Client, broker: EmbeddedBro
     assert len(broker.messages("audit-log")) == 1
 
 
-def test_a_setting_of_a_broker_is_changed(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_broker_setting_can_be_changed(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     path = "/broker-setting?broker=broker-a&key=fileReservedTime"
     assert 'key=fileReservedTime"' in changing.get("/brokers/broker-a?q=fileReservedTime").text
     form = form_of(changing.get(path), "/broker-setting")
@@ -412,7 +410,7 @@ def test_task_of_broker_is_started_by_form(changing: httpx.Client, broker: Embed
     assert changing.post("/broker-tasks", data={**form, "task": "format"}).status_code == 400
 
 
-def test_a_message_is_delivered_to_a_consumer_again(changing: httpx.Client, demo: DemoCluster) -> None:
+def test_message_can_be_delivered_to_consumer_again(changing: httpx.Client, demo: DemoCluster) -> None:
     where = {"topic": "orders", "id": demo.ids["order"]}
     assert "deliver again" in shown(changing.get("/trace", params=where))
     asked = changing.get("/deliver", params={**where, "group": "invoices"})
@@ -428,7 +426,7 @@ def test_a_message_is_delivered_to_a_consumer_again(changing: httpx.Client, demo
     )
 
 
-def test_popped_messages_are_pending_until_they_are_acknowledged(page: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_popped_messages_are_pending_until_acknowledged(page: httpx.Client, broker: EmbeddedBroker) -> None:
     broker.create_topic("popped", queues=1)
     with Producer(broker.namesrv) as producer:
         for number in range(3):
@@ -475,7 +473,7 @@ def test_broker_with_accepted_keys_names_them_on_its_page(tmp_path: Path) -> Non
     assert "started although it does not honour storeType , enableLmq ( acceptWithoutEffect )" in words, words[:2000]
 
 
-def test_hanging_broker_gets_one_request_a_page(tmp_path: Path) -> None:
+def test_hanging_broker_gets_one_request_page(tmp_path: Path) -> None:
     with (
         EmbeddedBroker() as broker,
         unreachable_broker(broker, tmp_path) as (address, announced),
@@ -582,7 +580,7 @@ accounts:
 """
 
 
-def test_refused_account_sees_missing_permission(tmp_path: Path) -> None:
+def test_page_for_refused_account_names_missing_permission(tmp_path: Path) -> None:
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
     with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(accounts)}) as broker:

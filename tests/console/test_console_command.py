@@ -15,7 +15,7 @@ from gantrymq import EmbeddedBroker, Message, Producer
 
 
 @pytest.mark.slow
-def test_the_ready_line_has_the_address_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+def test_ready_line_has_address_and_ctrl_c_ends_console(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "store") as broker, Producer(broker.namesrv) as producer:
         producer.send(Message("orders", b"hello"))
     words = ["console", str(tmp_path / "store"), "--listen", "0.0.0.0", "--port", "0", "--json"]
@@ -37,7 +37,7 @@ def test_the_ready_line_has_the_address_and_ctrl_c_ends_it(tmp_path: Path) -> No
     assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_starting_the_command_loads_no_web_framework() -> None:
+def test_starting_command_loads_no_web_framework() -> None:
     code = (
         "import sys; from gantrymq.cli.application import application; application(['console']);"
         "import gantrymq.embedded.broker;"

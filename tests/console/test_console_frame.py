@@ -49,7 +49,7 @@ def served(
         loop.close(server.shutdown())
 
 
-def test_the_overview_shows_the_brokers(page: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_overview_shows_brokers(page: httpx.Client, broker: EmbeddedBroker) -> None:
     answer = page.get("/")
     assert answer.status_code == 200
     assert broker.address in answer.text
@@ -61,7 +61,7 @@ def test_the_overview_shows_the_brokers(page: httpx.Client, broker: EmbeddedBrok
     assert len(point) == 4
 
 
-def test_every_response_has_the_headers_of_a_safe_page(page: httpx.Client) -> None:
+def test_every_response_has_security_headers(page: httpx.Client) -> None:
     for path in ("/", "/nowhere", "/live/rates", "/static/console.css"):
         headers = page.get(path).headers
         policy = headers["content-security-policy"]
@@ -109,7 +109,7 @@ def test_errors_are_shown_as_pages(page: httpx.Client) -> None:
     assert page.get("/static/vendor/LICENSE.htmx").status_code == 404
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gantrymq.console.cluster.site", None)
     with pytest.raises(ImportError, match="gantrymq\\[console\\]"), EmbeddedBroker(console=True):
         pytest.fail("it started")
@@ -165,7 +165,7 @@ def test_login_leads_to_requested_page(tmp_path: Path) -> None:
         assert entered.headers["location"] == "/topics/a%252Fb?q=x+y"
 
 
-def test_a_session_expires_and_ends_with_the_console(tmp_path: Path) -> None:
+def test_session_expires_and_ends_with_console(tmp_path: Path) -> None:
     clock = ShiftedClock()
     access = Access(token="s3cret-token", clock=clock)
     session = access.new_session()
@@ -177,7 +177,7 @@ def test_a_session_expires_and_ends_with_the_console(tmp_path: Path) -> None:
     assert access.session_problem(session) == "The session has expired."
 
 
-def test_a_request_of_another_site_is_refused(tmp_path: Path) -> None:
+def test_cross_site_request_is_refused(tmp_path: Path) -> None:
     with served(Access(token="s3cret-token"), _store(tmp_path)) as (_url, client):
         for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
             refused = client.post("/login", data={"token": "s3cret-token"}, headers=headers)

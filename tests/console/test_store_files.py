@@ -76,7 +76,7 @@ def is_seen(view: OpenStore) -> bool:
         return False
 
 
-def test_a_view_that_no_page_uses_frees_the_files(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_view_closes_its_files(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened, "IDLE_S", 0.3)
     monkeypatch.setattr(opened, "_COST_SHARE", 0)  # an opening takes seconds on a machine at its limit
     view = OpenStore(store, READING, SystemClock())
@@ -93,7 +93,7 @@ def states(files: StoreFiles, part: Part) -> list[str]:
     return [file.state.value for file in files.parts[part]]
 
 
-def test_a_closed_store_is_flushed_up_to_its_live_files(store: Path) -> None:
+def test_closed_store_is_flushed_up_to_its_live_files(store: Path) -> None:
     files = listed(store)
     assert list(files.notes) == []
     assert states(files, Part.LOG) == ["flushed", "flushed", "live"]
@@ -104,7 +104,7 @@ def test_a_closed_store_is_flushed_up_to_its_live_files(store: Path) -> None:
     assert last.used_bytes == 166_143 - 131_072
 
 
-def test_files_beyond_the_checkpoint_are_shown_as_not_flushed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beyond_checkpoint_are_shown_as_not_flushed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runbook_stores, "MISSING_FROM", 5)  # of the 20 entries of a file
     runbook_stores.kill(store)
     files = listed(store)
@@ -113,7 +113,7 @@ def test_files_beyond_the_checkpoint_are_shown_as_not_flushed(store: Path, monke
     assert "not flushed" in states(files, Part.INDEX)
 
 
-def test_old_files_expire_from_the_front(store: Path) -> None:
+def test_old_files_expire_from_front(store: Path) -> None:
     first, second, _ = sorted((store / "commitlog").iterdir())
     old_s = first.stat().st_mtime - 100 * HOUR_S
     os.utime(first, (old_s, old_s))
@@ -141,7 +141,7 @@ def test_missing_wrong_and_foreign_files_are_named(store: Path) -> None:
     assert foreign == {"commitlog/00000000000000000000.bak", "README.txt"}
 
 
-def test_findings_of_a_verify_are_drawn_too(store: Path) -> None:
+def test_verify_findings_are_drawn_in_map(store: Path) -> None:
     files = listed(store)
     seen = with_damage(files, {"commitlog/00000000000000065536": "record-crc", "commitlog/99": "lost"})
     assert states(seen, Part.LOG) == ["flushed", "damaged", "live", "damaged"]
@@ -149,7 +149,7 @@ def test_findings_of_a_verify_are_drawn_too(store: Path) -> None:
     assert with_damage(files, {}) is files
 
 
-def test_cells_are_limited_and_show_the_most_urgent_state() -> None:
+def test_cells_are_limited_and_show_most_urgent_state() -> None:
     files = [
         StoreFile(Part.LOG, Path(f"commitlog/{number}"), 10, 0, FileState.FLUSHED, number, 10)
         for number in range(1_001)
@@ -173,7 +173,7 @@ def test_lag_of_group_counts_only_existing_messages() -> None:
     assert lags == {"G": StoreGroupLag("G", 0, [StoreQueueLag("orders", 0, 5, None, None)])}
 
 
-def test_the_chart_has_every_message_once() -> None:
+def test_chart_has_every_message_once() -> None:
     now_ms = ManualClock(NOW_MS).now_ms()
     due_times = DueTimes(now_ms)
     dues = [now_ms - 5, now_ms, *(now_ms + number * 7_919 for number in range(1, 3_000)), now_ms + 90 * 86_400_000]

@@ -41,7 +41,7 @@ def test_verify_progress_shows_read_part_of_index_then_log(tmp_path: Path) -> No
     assert {step for step, _, _ in told[len(sizes) :]} == {"Verifying"}
 
 
-def test_jobs_end_with_a_result_or_a_reason() -> None:
+def test_job_ends_with_result_or_reason() -> None:
     counting: Job[int] = Job(job_cases.count, (1000,), CLOCK)
     failing: Job[None] = Job(job_cases.fail, ("/data/store",), CLOCK)
     dying: Job[None] = Job(job_cases.die, (), CLOCK)
@@ -60,7 +60,7 @@ def test_jobs_end_with_a_result_or_a_reason() -> None:
     assert "SIGBUS" in dying.view.error
 
 
-def test_a_slot_runs_one_job_at_a_time_and_cancels_it() -> None:
+def test_job_slot_runs_one_job_and_cancels_it() -> None:
     slot: JobSlot[str] = JobSlot(job_cases.wait, (600.0,), CLOCK)
     assert slot.view is None
     slot.cancel()

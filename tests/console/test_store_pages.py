@@ -181,7 +181,7 @@ def test_pending_messages_are_counted_and_drawn(client: httpx.Client) -> None:
     assert {"kind-delay", "kind-timer", "kind-pop"} <= set(re.findall(r'<rect class="([^"]+)"', page))
 
 
-def test_a_verify_runs_beside_the_pages_and_its_findings_reach_the_map(healthy: Path) -> None:
+def test_verify_runs_beside_pages_and_its_findings_reach_map(healthy: Path) -> None:
     runbook_stores.flip_body(healthy)
     runbook_stores.remove_queue(healthy)
     with browsing(healthy) as client:
@@ -214,14 +214,14 @@ def test_a_verify_runs_beside_the_pages_and_its_findings_reach_the_map(healthy: 
         (runbook_stores.remove_topics, "holds no topics.json"),
     ],
 )
-def test_a_missing_part_is_named_on_the_overview(healthy: Path, damage: object, text: str) -> None:
+def test_missing_part_is_named_on_overview(healthy: Path, damage: object, text: str) -> None:
     damage(healthy)  # type: ignore[operator]
     with browsing(healthy) as client:
         assert text in text_of(client.get("/").text)
         assert client.get("/topics/orders").status_code == 200
 
 
-def test_a_store_without_an_index_names_the_remedy(healthy: Path) -> None:
+def test_store_without_index_names_remedy(healthy: Path) -> None:
     shutil.rmtree(healthy / "index")
     with browsing(healthy) as client:
         page = text_of(client.get("/messages?by=key&topic=orders&key=order-7").text)
@@ -229,7 +229,7 @@ def test_a_store_without_an_index_names_the_remedy(healthy: Path) -> None:
         assert f"gantrymq store rebuild --index {healthy}" in page
 
 
-def test_an_unreadable_block_is_named(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_block_is_named(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil = break_reads(monkeypatch)
     spoil(healthy / "commitlog" / "00000000000000000000", 0, 4_096)
     with browsing(healthy) as client:
@@ -242,7 +242,7 @@ def test_an_unreadable_block_is_named(healthy: Path, monkeypatch: pytest.MonkeyP
         assert client.get("/messages/0").status_code == 404
 
 
-def test_names_that_are_no_text_are_shown(healthy: Path) -> None:
+def test_names_with_invalid_utf_8_are_shown(healthy: Path) -> None:
     for name in (b"consumequeue/\xff\x1b[31m/0", b"commitlog/\xff<script>"):
         os.makedirs(os.path.join(os.fsencode(healthy), name))
     queue = os.path.join(os.fsencode(healthy), b"consumequeue/\xff\x1b[31m/0")
@@ -253,7 +253,7 @@ def test_names_that_are_no_text_are_shown(healthy: Path) -> None:
         assert client.get("/messages").status_code == 200
 
 
-def test_a_store_that_cannot_be_opened_still_has_its_map_and_verify(healthy: Path) -> None:
+def test_unopenable_store_has_map_and_verify(healthy: Path) -> None:
     (healthy / "salvage.unfinished").touch()
     with browsing(healthy) as client:
         answer = client.get("/")
@@ -264,7 +264,7 @@ def test_a_store_that_cannot_be_opened_still_has_its_map_and_verify(healthy: Pat
 
 
 @pytest.mark.slow
-def test_a_changed_store_is_read_again(healthy: Path) -> None:
+def test_changed_store_is_read_again(healthy: Path) -> None:
     with browsing(healthy) as client:
         assert "1,000" in text_of(client.get("/topics/orders").text)
         shutil.rmtree(healthy / "consumequeue" / "orders" / "2")
@@ -275,7 +275,7 @@ def test_a_changed_store_is_read_again(healthy: Path) -> None:
             time.sleep(0.02)
 
 
-def test_the_command_refuses_what_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_of_directory_without_store_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["console", str(tmp_path)]) == 3
     assert "is not a RocketMQ store" in capsys.readouterr().err
     assert exit_code(["console", "-n", "127.0.0.1:1", "--set", "fileReservedTime=1"]) == 2

@@ -10,7 +10,7 @@ from gantrymq.console.table_labels import labelled
 HEAD = '<thead><tr><th scope="col">Group</th><th scope="col" class="n">Lag <small>a &amp; b</small></th></tr></thead>'
 
 
-def test_each_cell_of_the_body_has_the_name_of_its_column() -> None:
+def test_body_cell_has_label_of_column() -> None:
     body = '<tbody><tr><th scope="row">x</th><td class="n">1</td></tr><tr><th>y</th><td>2</td></tr></tbody>'
     assert str(labelled(Markup(HEAD + body))) == HEAD + (
         '<tbody><tr><th scope="row" data-label="Group">x</th><td class="n" data-label="Lag a &amp; b">1</td></tr>'

@@ -20,7 +20,7 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.message_store import MessageStore
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from store_cases import odd_message
 

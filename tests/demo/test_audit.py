@@ -53,7 +53,7 @@ def test_audit_of_correct_store_finds_nothing(tmp_path: Path, messages: pa.Table
     assert (audit.stored, audit.acknowledged, audit.unacknowledged, audit.keys_asked) == (50, 45, 5, 50)
 
 
-def test_an_empty_store_holds_nothing(tmp_path: Path, messages: pa.Table) -> None:
+def test_audit_of_empty_store_has_no_rows(tmp_path: Path, messages: pa.Table) -> None:
     path = stored(tmp_path / "store", messages.slice(0, 0))
     assert audit_store(path, conf_of(path), messages, 0, 1, lambda done: None).stored == 0
     assert found(path, messages, 2) == ["row 0 is lost (acknowledged)", "row 1 is lost (acknowledged)"]
@@ -72,7 +72,7 @@ def test_an_empty_store_holds_nothing(tmp_path: Path, messages: pa.Table) -> Non
         (reordered, " in its queue"),
     ],
 )  # fmt: skip
-def test_a_difference_is_found(
+def test_audit_finds_difference(
     tmp_path: Path, messages: pa.Table, change: Callable[[pa.Table], pa.Table], what: str
 ) -> None:
     given = messages.slice(0, ROWS)
@@ -80,7 +80,7 @@ def test_a_difference_is_found(
     assert any(what in line for line in differences), differences
 
 
-def test_a_row_that_its_key_does_not_find_is_found(
+def test_audit_finds_row_missing_from_key_index(
     tmp_path: Path, messages: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forgetful(reader: StoreReader, topic: str, key: str) -> list[StoredMessage]:

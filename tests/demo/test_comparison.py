@@ -32,7 +32,7 @@ def test_comparison_counts_input_rows(flights: pa.Table) -> None:
         assert found["flight_numbers"] == len({row["flight"] for row in theirs})
 
 
-def test_a_wrong_number_a_missing_and_a_foreign_group_are_named(flights: pa.Table) -> None:
+def test_wrong_missing_and_foreign_groups_are_named(flights: pa.Table) -> None:
     question = BY_NAME["cancellations"]
     expected = question.expected(flights)
     rows = expected.to_pylist()

@@ -36,7 +36,7 @@ def test_born_time_is_scheduled_departure(flights: pa.Table, messages: pa.Table)
 
 
 @pytest.mark.parametrize("row", [0, 7, 336_775, 99_999_999])
-def test_a_key_names_its_row(row: int) -> None:
+def test_key_names_its_row(row: int) -> None:
     assert row_of(uniq_key(row)) == row
 
 
@@ -45,7 +45,7 @@ def test_foreign_key_names_no_row(key: str) -> None:
     assert row_of(key) == -1
 
 
-def test_missing_input_names_command_that_fetches_it(tmp_path: Path) -> None:
+def test_missing_input_names_fetching_command(tmp_path: Path) -> None:
     with pytest.raises(InputMissingError, match=r"make run.*fetch_flights\.py"):
         read_flights(tmp_path / "none.zip")
 

@@ -11,7 +11,7 @@ from demo.main import demo
 from demo.output import prepare_output
 
 
-def test_a_run_replaces_what_an_earlier_one_left(tmp_path: Path) -> None:
+def test_run_replaces_output_of_earlier_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare_output(out, out / "work")
     (out / "store").mkdir()
@@ -21,7 +21,7 @@ def test_a_run_replaces_what_an_earlier_one_left(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["demo.txt", "mine.txt", "work"]
 
 
-def test_foreign_files_in_the_output_stay(tmp_path: Path) -> None:
+def test_foreign_files_in_output_are_kept(tmp_path: Path) -> None:
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "result.json").write_text("{}")
     prepare_output(tmp_path, tmp_path / "work")
@@ -42,7 +42,7 @@ def test_foreign_files_are_not_replaced(tmp_path: Path, name: str) -> None:
         assert [path.name for path in out.iterdir()] == [name]
 
 
-def test_a_missing_input_is_one_line_and_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_input_prints_one_line_and_exits_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo(tmp_path / "out", flights=tmp_path / "none.zip") == 3
     error = capsys.readouterr().err
     assert error.startswith("demo: the flights are not at ")
@@ -51,7 +51,7 @@ def test_a_missing_input_is_one_line_and_exit_3(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "many"])
-def test_a_count_of_rows_that_cannot_be_is_an_error_of_usage(
+def test_impossible_row_count_is_usage_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, count: str
 ) -> None:
     monkeypatch.setattr("sys.argv", ["demo", "--rows", count])

@@ -65,7 +65,7 @@ def test_late_kill_hits_open_store(place: Workplace, messages: pa.Table) -> None
     assert second.life.heard == []
 
 
-def test_kills_follow_from_the_seed() -> None:
+def test_seed_determines_kills() -> None:
     kills = plan_kills(336_776, 3, 4711)
     assert kills == plan_kills(336_776, 3, 4711) != plan_kills(336_776, 3, 4712)
     shares = [int(kill.after_row / (336_776 / 4)) for kill in kills]
@@ -98,7 +98,7 @@ def test_resume_at_wrong_row_is_detected(place: Workplace, messages: pa.Table) -
     assert "row 2995 is there 2 times" in caught.value.differences
 
 
-def test_a_writer_that_fails_is_quoted(place: Workplace, tmp_path: Path) -> None:
+def test_failure_of_writer_is_quoted(place: Workplace, tmp_path: Path) -> None:
     (tmp_path / "bad.conf").write_text("mappedFileSizeCommitLog=many\n")
     bad = dataclasses.replace(place, conf=tmp_path / "bad.conf")
     with pytest.raises(WriterFailedError, match="mappedFileSizeCommitLog='many' is not allowed"):

@@ -73,27 +73,27 @@ def test_wheel_is_for_one_platform_and_any_python(wheel: Path) -> None:
     assert not wheel.name.endswith("-any.whl")
 
 
-def test_an_embedded_broker_starts_and_nothing_is_compiled(installed: Path, tmp_path: Path) -> None:
+def test_embedded_broker_starts_and_nothing_is_compiled(installed: Path, tmp_path: Path) -> None:
     said, took_s = run([installed / "python", "-c", USE], tmp_path)
     print(f"first embedded broker: {took_s:.2f} s")
     assert said == "SendStatus.SEND_OK\n[]\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_works_without_extras(installed: Path, tmp_path: Path) -> None:
+def test_command_without_extras_works(installed: Path, tmp_path: Path) -> None:
     print(f"first command: {make_store(installed, tmp_path):.2f} s")
     said, _ = run([installed / "gantrymq", "store", "verify", "h", "--json"], tmp_path)
     assert said
 
 
-def test_an_install_is_small(installed: Path) -> None:
+def test_installed_package_is_below_size_limit(installed: Path) -> None:
     (packages,) = installed.parent.glob("lib/python*/site-packages")
     size_mb = sum(path.stat().st_size for path in packages.rglob("*") if path.is_file()) / 1e6
     print(f"installed: {size_mb:.1f} MB")
     assert size_mb <= LARGEST_MB
 
 
-def test_the_description_has_no_link_that_leads_nowhere_on_an_index(wheel: Path) -> None:
+def test_package_description_has_only_absolute_links(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         metadata = message_from_bytes(archive.read(name))
@@ -112,7 +112,7 @@ def source_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_a_source_archive_holds_the_package_and_its_documents(source_archive: Path) -> None:
+def test_source_archive_holds_package_and_its_documents(source_archive: Path) -> None:
     with tarfile.open(source_archive) as archive:
         names = [name.split("/")[1] for name in archive.getnames()]
     assert set(names) == {
@@ -121,7 +121,7 @@ def test_a_source_archive_holds_the_package_and_its_documents(source_archive: Pa
     }
 
 
-def test_a_source_archive_installs_and_runs_without_numba(source_archive: Path, tmp_path: Path) -> None:
+def test_source_archive_installs_and_runs_without_numba(source_archive: Path, tmp_path: Path) -> None:
     """pip builds it in an environment of its own, with the build requirements alone."""
     bin_folder = install(source_archive, tmp_path / "environment")
     home = tmp_path / "home"

@@ -66,7 +66,7 @@ def test_every_marker_is_known() -> None:
 
 
 @pytest.mark.parametrize("block", [one for one in ALL if one.fate == "checked"], ids=lambda one: one.place)
-def test_a_block_of_data_can_be_parsed(block: Block) -> None:
+def test_block_of_data_can_be_parsed(block: Block) -> None:
     check_data(block)
 
 

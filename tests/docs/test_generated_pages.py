@@ -45,7 +45,7 @@ def first_cells(text: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
 
 
-def test_generated_pages_are_not_in_the_tree() -> None:
+def test_generated_pages_are_not_in_tree() -> None:
     assert [path for path in generated_pages() if (ROOT / "docs" / path).exists()] == []
 
 
@@ -114,7 +114,7 @@ def test_link_to_unknown_drawing_fails() -> None:
         HOOKS["on_page_content"]("<!-- drawing: nothing -->")
 
 
-def test_link_to_generated_page_leads_to_it_in_the_site() -> None:
+def test_link_to_generated_page_resolves_in_site() -> None:
     link = '[names](../reference.md#generated-pages\n"../api.md#the-store")'
     assert in_site(link) == "[names](../api.md#the-store)"
     texts = [path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md")]

@@ -34,7 +34,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
 
 
-def test_readme_fits_a_hundred_lines() -> None:
+def test_readme_fits_hundred_lines() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= README_LINES
 
 
@@ -59,7 +59,7 @@ def test_user_page_does_not_name_tests() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_ratios_of_the_readme_are_those_of_performance() -> None:
+def test_readme_ratios_equal_those_of_performance_page() -> None:
     table = (ROOT / "README.md").read_text("utf-8").partition("## How it compares")[2]
     ratios = re.findall(r"\d[\d.]* to \d[\d.]*(?=\*{0,2} \|)", table)
     performance = (DOCS / "PERFORMANCE.md").read_text("utf-8")

@@ -92,16 +92,16 @@ def broken_links(page: Path, text: str, texts: Mapping[Path, str]) -> Iterator[s
             yield f"{name}: no such heading"
 
 
-def test_the_navigation_has_every_page_once() -> None:
+def test_navigation_has_every_page_once() -> None:
     configured = yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), _Loader)["nav"]
     assert sorted(navigation(configured)) == [str(page.relative_to(DOCS)) for page in sorted(texts())]
 
 
-def test_every_relative_link_and_anchor_of_the_site_resolves() -> None:
+def test_every_relative_link_and_anchor_of_site_resolves() -> None:
     assert [line for page, text in texts().items() for line in broken_links(page, text, texts())] == []
 
 
-def test_every_relative_link_and_anchor_of_committed_pages_leads_to_a_committed_page() -> None:
+def test_every_relative_link_and_anchor_of_committed_pages_leads_to_committed_page() -> None:
     pages = [*COMMITTED, *(ROOT / name for name in OUTSIDE)]
     assert [line for page in pages for line in broken_links(page, page.read_text("utf-8"), {})] == []
 
@@ -126,7 +126,7 @@ def test_lists_and_tables_are_seen_by_markdown() -> None:
 
 
 @pytest.mark.slow
-def test_mkdocs_builds_the_site_without_a_warning_and_without_other_hosts(tmp_path: Path) -> None:
+def test_site_builds_without_warning_and_without_other_hosts(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -67,12 +67,12 @@ def test_embedded_broker_serves_sent_messages(broker: EmbeddedBroker) -> None:
     assert broker.is_running
 
 
-def test_bodies_are_as_they_were_sent(broker: EmbeddedBroker) -> None:
+def test_embedded_broker_returns_sent_bodies(broker: EmbeddedBroker) -> None:
     send(broker, "long", b"x" * 10_000)
     assert broker.bodies("long") == [b"x" * 10_000]
 
 
-def test_messages_have_bodies_and_flags_as_a_consumer_gets_them(tmp_path: Path) -> None:
+def test_embedded_messages_equal_those_of_consumer(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path, settings={"maxDecompressedBodySize": 20_000}) as broker:
         send(broker, "long", b"x" * 10_000)
         [message] = broker.messages("long")
@@ -90,7 +90,7 @@ def test_messages_have_bodies_and_flags_as_a_consumer_gets_them(tmp_path: Path) 
         assert broker.messages("longer") == [larger]
 
 
-def test_a_failed_wait_lists_the_messages_that_are_there(broker: EmbeddedBroker) -> None:
+def test_failed_wait_lists_present_messages(broker: EmbeddedBroker) -> None:
     send(broker, "orders", b"a body")
     with pytest.raises(AssertionError, match=r"orders has 1 messages, not 2:\n  queue \d offset 0 .*b'a body'"):
         broker.wait_for_messages("orders", 2, timeout_s=0.1)
@@ -129,7 +129,7 @@ def test_killed_broker_keeps_acknowledged_messages(broker: EmbeddedBroker) -> No
     assert sorted(broker.bodies("T")) == sorted([b"%d" % number for number in range(50)] + [b"after"])
 
 
-def test_a_kill_writes_nothing(broker: EmbeddedBroker) -> None:
+def test_kill_writes_nothing(broker: EmbeddedBroker) -> None:
     send(broker, "T", b"one")
     broker.wait_for_messages("T", 1)
     checkpoint = broker.store_path / "checkpoint"
@@ -203,7 +203,7 @@ def consume(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes]:
         return [got.get(timeout=60) for _ in range(count)]
 
 
-def test_a_closed_broker_starts_again_in_a_new_private_directory() -> None:
+def test_closed_broker_starts_again_in_new_private_directory() -> None:
     broker = EmbeddedBroker()
     for _ in range(2):
         with broker:
@@ -284,7 +284,7 @@ def test_settings_are_rocketmqs_keys() -> None:
         EmbeddedBroker(settings={"tls.server.mode": "enforcing"})
 
 
-def test_every_key_that_acts_may_be_set(tmp_path: Path) -> None:
+def test_every_effective_key_can_be_set(tmp_path: Path) -> None:
     """Also ``aclPlainFile``, which is ours alone."""
     file = tmp_path / "accounts.yml"
     file.write_text("accounts:\n- {accessKey: shopKey, secretKey: shopSecret, defaultTopicPerm: PUB}\n")
@@ -311,7 +311,7 @@ def test_start_on_used_port_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_the_ports_stay_reserved_until_the_broker_is_closed(end: str) -> None:
+def test_ports_stay_reserved_until_close(end: str) -> None:
     """Else another process gets one of them before the broker is started again: listens there, or connects from it."""
     with EmbeddedBroker() as broker:
         addresses = [broker.namesrv, broker.address]
@@ -387,7 +387,7 @@ def test_concurrent_starts_start_once() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_start_whose_caller_was_cancelled_is_closed() -> None:
+async def test_start_of_cancelled_caller_is_closed() -> None:
     before = own_threads()
     broker = AsyncEmbeddedBroker()
     with pytest.raises(TimeoutError):
@@ -428,7 +428,7 @@ def test_advanced_clock_delivers_timer_messages(broker: EmbeddedBroker) -> None:
     assert sorted(one.body for one in broker.wait_for_messages("later", 2)) == [b"in a day", b"in three days"]
 
 
-def test_an_invisible_time_ends_when_the_clock_is_moved(broker: EmbeddedBroker) -> None:
+def test_invisible_time_ends_when_clock_is_moved(broker: EmbeddedBroker) -> None:
     send(broker, "orders", b"one")
     with SimpleConsumer(
         broker.namesrv, consumer_group="shop", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -442,9 +442,7 @@ def test_an_invisible_time_ends_when_the_clock_is_moved(broker: EmbeddedBroker) 
 
 
 @pytest.mark.parametrize(("by_ms", "error"), [(0.5, TypeError), (10**18, ValueError), (-(10**13), ValueError)])
-def test_a_time_that_no_message_can_have_does_not_move_the_clock(
-    broker: EmbeddedBroker, by_ms: int, error: type[Exception]
-) -> None:
+def test_impossible_time_does_not_move_clock(broker: EmbeddedBroker, by_ms: int, error: type[Exception]) -> None:
     with pytest.raises(error):
         broker.clock.advance(by_ms)
     send(broker, "T", b"now")
@@ -488,7 +486,7 @@ def test_host_name_in_broker_ip1_is_registered_and_messages_have_its_address() -
         assert str(message.store_host) == f"127.0.0.1:{broker.address.rpartition(':')[2]}"
 
 
-def test_host_name_that_does_not_resolve_is_an_error_before_the_store_is_made(tmp_path: Path) -> None:
+def test_unresolvable_host_name_raises_before_store_is_created(tmp_path: Path) -> None:
     broker = EmbeddedBroker(tmp_path / "store", settings={"brokerIP1": "no.invalid"})
     with pytest.raises(ConfigError, match=r"brokerIP1='no\.invalid' is not allowed"), broker:
         pass
@@ -531,11 +529,11 @@ assert not store.exists()
 
 
 @pytest.mark.parametrize("program", ["broker.close()", "del broker; gc.collect()"])
-def test_the_copy_of_a_broker_in_a_forked_process_ends_and_removes_nothing(program: str) -> None:
+def test_broker_copy_in_forked_process_ends_and_removes_nothing(program: str) -> None:
     assert forked(program) == "[b'one'] True\n"
 
 
-def test_a_forked_process_reads_the_stored_messages() -> None:
+def test_forked_process_reads_stored_messages() -> None:
     program = 'send(b"two"); broker.wait_for_messages("orders", 2, timeout_s=60); print("both", flush=True)'
     assert re.fullmatch(r"both\n\[b'\w+', b'\w+'\] True\n", forked(program))
 
@@ -558,7 +556,7 @@ def test_garbage_collected_broker_stops_removes_store_and_warns() -> None:
         time.sleep(0.01)
 
 
-def test_a_closed_broker_raises_and_starts_nothing() -> None:
+def test_closed_broker_raises_and_starts_nothing() -> None:
     broker = EmbeddedBroker()
     with broker:
         broker.create_topic("orders", 1)
@@ -581,7 +579,7 @@ def test_a_closed_broker_raises_and_starts_nothing() -> None:
         assert broker.bodies("orders") == []
 
 
-def test_a_store_that_stays_is_read_once_its_broker_is_closed(tmp_path: Path) -> None:
+def test_kept_store_is_readable_after_close_of_broker(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "store") as broker, Producer(broker.namesrv) as producer:
         producer.send(Message("orders", b"one"))
     assert broker.bodies("orders") == [b"one"]

@@ -33,7 +33,7 @@ def run(project: pytest.Pytester, tests: str, *words: str) -> pytest.RunResult:
     return project.runpytest_subprocess("-p", "no:cacheprovider", *words, timeout=120)
 
 
-def test_pytest_plugin_is_an_entry_point() -> None:
+def test_pytest_plugin_is_entry_point() -> None:
     assert [one.value for one in entry_points(group="pytest11", name="gantrymq")] == ["gantrymq.pytest_plugin"]
 
 
@@ -47,7 +47,7 @@ def test_importing_plugin_imports_no_server() -> None:
     assert set(out.strip(" []\n").replace("'", "").split(", ")) <= {"", "asyncio"}  # pytest may want asyncio itself
 
 
-def test_each_test_has_a_broker_of_its_own(project: pytest.Pytester) -> None:
+def test_each_test_has_broker_of_its_own(project: pytest.Pytester) -> None:
     tests = """
         import pytest
         from sending import send
@@ -86,7 +86,7 @@ def test_each_test_has_a_broker_of_its_own(project: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*T has 1 messages, not 2:*", "*keys ['4711'?*b'the body'*"])
 
 
-def test_settings_come_from_the_ini_file_and_the_nearest_marker(project: pytest.Pytester) -> None:
+def test_settings_come_from_ini_file_and_nearest_marker(project: pytest.Pytester) -> None:
     tests = """
         import pytest
         from gantrymq import Producer
@@ -122,7 +122,7 @@ def test_settings_come_from_the_ini_file_and_the_nearest_marker(project: pytest.
     result.stdout.fnmatch_lines(["*flushDisk='SYNC_FLUSH' is not allowed: it is not a key*; nearest: flushDiskType*"])
 
 
-def test_settings_that_would_be_ignored_are_refused(project: pytest.Pytester) -> None:
+def test_ineffective_plugin_settings_are_refused(project: pytest.Pytester) -> None:
     tests = """
         import pytest
 
@@ -179,7 +179,7 @@ def test_second_broker_fixture_can_start_at_any_time(project: pytest.Pytester) -
     result.stdout.fnmatch_lines(["FAILED *::test_with_a_mark_and_no_fixture*"])
 
 
-def test_a_session_shares_one_broker_and_each_worker_has_its_own(project: pytest.Pytester) -> None:
+def test_session_shares_one_broker_and_each_worker_has_its_own(project: pytest.Pytester) -> None:
     tests = """
         import os
         from pathlib import Path
@@ -204,7 +204,7 @@ def test_a_session_shares_one_broker_and_each_worker_has_its_own(project: pytest
 
 
 @pytest.mark.slow
-def test_the_console_of_a_broker_is_served_for_a_marker_or_the_option(project: pytest.Pytester) -> None:
+def test_console_of_broker_is_served_for_marker_or_option(project: pytest.Pytester) -> None:
     tests = """
         import urllib.request
 

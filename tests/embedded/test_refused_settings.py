@@ -81,12 +81,12 @@ def test_broker_server_with_refused_key_binds_no_port_and_creates_nothing(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_id_below_zero_that_is_accepted_is_that_of_a_master(tmp_path: Path) -> None:
+def test_accepted_negative_broker_id_means_master(tmp_path: Path) -> None:
     config = LiveConfig(BrokerConfig(broker_id=-1, accept_without_effect="brokerId"))
     assert BrokerServer(tmp_path / "store", config).config.broker.broker_id == 0
 
 
-def test_acceptance_reaches_the_store(tmp_path: Path) -> None:
+def test_accepted_key_reaches_store(tmp_path: Path) -> None:
     async def opened() -> str:
         config = BrokerConfig(listen_port=0, accept_without_effect="brokerId,config/users")
         server = BrokerServer(tmp_path / "store", LiveConfig(config))

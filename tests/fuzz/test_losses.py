@@ -9,7 +9,7 @@ LOSS = os.environ.get("LOSS")
 A_BATCH = 20
 
 
-def test_lost_files_lose_no_message_that_is_left(seed: int, tmp_path: Path) -> None:
+def test_lost_files_cost_no_remaining_message(seed: int, tmp_path: Path) -> None:
     whole = KnownStore.make(tmp_path / "whole", with_old_queues=True)
     first = seed % A_SEED * A_BATCH
     for number in range(first, first + A_BATCH) if LOSS is None else [int(LOSS)]:

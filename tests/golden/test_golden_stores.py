@@ -85,7 +85,7 @@ def without_repeats(offsets: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("trusts_writer", [False, True])
-def test_a_reader_sees_what_rocketmq_recovered(golden: Golden, trusts_writer: bool) -> None:
+def test_reader_sees_what_rocketmq_recovered(golden: Golden, trusts_writer: bool) -> None:
     before = tree(golden.store)
     with StoreReader.open(golden.store, trusts_writer=trusts_writer) as reader:
         assert dump(reader) == golden.expected
@@ -102,7 +102,7 @@ def test_recovered_golden_store_reads_like_rocketmq(golden: Golden) -> None:
         assert_answers(golden, reader)
 
 
-def test_a_second_recovery_changes_nothing(golden: Golden) -> None:
+def test_second_recovery_changes_nothing(golden: Golden) -> None:
     recover(golden)
     once = tree(golden.store)
     again = recover(golden).recovery
@@ -110,7 +110,7 @@ def test_a_second_recovery_changes_nothing(golden: Golden) -> None:
     assert (again.cut_bytes, again.queue_units_cut, again.queue_units_added, again.index_entries_added) == (0, 0, 0, 0)
 
 
-def test_a_second_recovery_after_a_crash_changes_no_message(golden: Golden) -> None:
+def test_second_recovery_after_crash_changes_no_message(golden: Golden) -> None:
     recover(golden)
     (golden.store / "abort").write_bytes(b"")
     once = messages_tree(golden)

@@ -78,7 +78,7 @@ def test_signature_of_sdk_is_verified(guarded: EmbeddedBroker) -> None:
         ("nobody", "shopSecret", "No acl config for nobody"),
     ],
 )
-def test_a_wrong_signature_is_unauthorized(guarded: EmbeddedBroker, access_key: str, secret: str, text: str) -> None:
+def test_wrong_signature_is_unauthorized(guarded: EmbeddedBroker, access_key: str, secret: str, text: str) -> None:
     with signed(guarded.grpc, access_key, secret) as client:
         refused = client.send(message("orders")).status
         assert (refused.code, refused.message) == (Code.UNAUTHORIZED, text)
@@ -103,7 +103,7 @@ def test_account_is_limited_to_its_permissions(guarded: EmbeddedBroker) -> None:
             unsigned.be_consumer("billing", "orders")
 
 
-def test_a_client_id_belongs_to_the_account_that_used_it_first(guarded: EmbeddedBroker) -> None:
+def test_client_id_belongs_to_account_that_used_it_first(guarded: EmbeddedBroker) -> None:
     with (
         signed(guarded.grpc, "shopKey", "shopSecret") as shop,
         signed(guarded.grpc, "adminKey", "adminSecret") as other,

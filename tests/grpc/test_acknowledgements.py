@@ -72,7 +72,7 @@ def codes(answer: Any) -> list[int]:
     return [entry.status.code for entry in answer.entries]
 
 
-def test_the_messages_of_a_broker_are_one_request() -> None:
+def test_acknowledgements_for_broker_share_request() -> None:
     answer, asked = acked(
         [
             handle("a", 0, 100),
@@ -107,7 +107,7 @@ def test_single_and_fifo_acks_are_separate_requests() -> None:
     assert [command.code for _, command in asked] == [RequestCode.ACK_MESSAGE] * 2
 
 
-def test_a_refused_request_for_several_is_repeated_for_each_message() -> None:
+def test_refused_request_for_several_is_repeated_for_each_message() -> None:
     def answer(broker: str, command: RemotingCommand) -> ResponseCode:
         fields = command.fields()
         is_wrong = command.code == RequestCode.BATCH_ACK_MESSAGE or fields.get("offset") == "101"
@@ -131,7 +131,7 @@ def test_expired_message_does_not_affect_acks_of_others() -> None:
     assert [command.code for _, command in asked] == [RequestCode.BATCH_ACK_MESSAGE]
 
 
-def test_a_call_that_is_cancelled_while_it_waits_leaves_the_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_waiting_call_keeps_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "GATHER_S", 3_600)
     old, new = (read_handle(handle("a", 0, 100, start=start)) for start in (90, 100))
 

@@ -47,7 +47,7 @@ def topic(broker: EmbeddedBroker) -> str:
         "9" * 5_000,
     ],
 )
-def test_a_forged_handle_is_refused(client: GrpcClient, topic: str, handle: str) -> None:
+def test_forged_handle_is_refused(client: GrpcClient, topic: str, handle: str) -> None:
     request = messages.AckMessageRequest()
     request.group.name, request.topic.name = "g", topic
     request.entries.add(message_id="m", receipt_handle=handle)
@@ -100,7 +100,7 @@ def test_invalid_message_is_refused(client: GrpcClient, topic: str, changes: dic
 
 
 @pytest.mark.parametrize("seconds", [(1 << 63) - 1, -(1 << 63), 253_402_300_800])
-def test_a_time_of_birth_that_no_record_can_hold_is_now(
+def test_impossible_born_time_becomes_current_time(
     broker: EmbeddedBroker, client: GrpcClient, topic: str, seconds: int
 ) -> None:
     born = message(topic)
@@ -110,7 +110,7 @@ def test_a_time_of_birth_that_no_record_can_hold_is_now(
     assert abs(stored.born_timestamp_ms - stored.store_timestamp_ms) < 60_000
 
 
-def test_a_call_without_a_client_id_and_a_request_that_is_too_large(broker: EmbeddedBroker, topic: str) -> None:
+def test_missing_client_id_and_oversized_request_are_refused(broker: EmbeddedBroker, topic: str) -> None:
     with GrpcClient(broker.grpc, client_id=" ") as client:
         assert client.send(message(topic)).status.code == Code.CLIENT_ID_REQUIRED
     with GrpcClient(broker.grpc) as client:
@@ -120,9 +120,7 @@ def test_a_call_without_a_client_id_and_a_request_that_is_too_large(broker: Embe
 
 
 @pytest.mark.parametrize("name", ["SendMessage", "ReceiveMessage", "Telemetry"])
-def test_bytes_that_do_not_decode_are_refused(
-    broker: EmbeddedBroker, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_undecodable_request_is_refused(broker: EmbeddedBroker, name: str, caplog: pytest.LogCaptureFixture) -> None:
     path, metadata = f"/{messages.SERVICE}/{name}", [("x-mq-client-id", "damaged")]
     with grpc.insecure_channel(broker.grpc) as channel:
         calls = {
@@ -153,9 +151,7 @@ def test_invalid_receive_is_refused(client: GrpcClient, topic: str) -> None:
     assert client.receive("CID_RMQ_SYS_x", topic)[0] == Code.ILLEGAL_CONSUMER_GROUP
 
 
-def test_a_receive_waits_for_the_settings_that_follow_it(
-    broker: EmbeddedBroker, client: GrpcClient, topic: str
-) -> None:
+def test_receive_waits_for_later_settings(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     broker.create_group("late", order=True)
     client.send(message(topic))
     with ThreadPoolExecutor(1) as pool:
@@ -202,7 +198,7 @@ def test_restarted_server_serves_running_client(topic: str) -> None:
             )
 
 
-def test_a_stop_answers_the_receives_that_wait() -> None:
+def test_stop_answers_waiting_receives() -> None:
     with EmbeddedBroker(grpc=True) as broker, GrpcClient(broker.grpc) as client:
         broker.create_topic("orders")
         client.be_consumer("billing", "orders")

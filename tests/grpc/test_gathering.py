@@ -45,7 +45,7 @@ def begin(calls: Gathering) -> asyncio.Task[None]:
     return asyncio.ensure_future(calls.turn())
 
 
-def test_a_call_after_a_pause_continues_at_once_and_those_behind_it_together() -> None:
+def test_call_after_pause_continues_at_once_and_later_calls_together() -> None:
     async def check() -> None:
         loop = ManualLoop()
         calls = Gathering(cast(asyncio.AbstractEventLoop, loop))
@@ -67,7 +67,7 @@ def test_a_call_after_a_pause_continues_at_once_and_those_behind_it_together() -
     asyncio.run(check())
 
 
-def test_a_cancelled_call_does_not_end_the_wait_of_the_others() -> None:
+def test_cancelled_call_does_not_end_wait_of_other_calls() -> None:
     async def check() -> None:
         loop = ManualLoop()
         calls = Gathering(cast(asyncio.AbstractEventLoop, loop))
@@ -84,7 +84,7 @@ def test_a_cancelled_call_does_not_end_the_wait_of_the_others() -> None:
     asyncio.run(check())
 
 
-def test_calls_that_follow_one_another_do_not_wait_for_long() -> None:
+def test_sequential_calls_do_not_wait_for_gathering() -> None:
     async def check() -> None:
         loop = ManualLoop()
         calls = Gathering(cast(asyncio.AbstractEventLoop, loop))

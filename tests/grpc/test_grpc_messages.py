@@ -18,14 +18,14 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "compile_protos.py"))
 
 
-def test_the_descriptors_are_what_the_script_writes() -> None:
+def test_descriptors_equal_output_of_script() -> None:
     """Compared as messages: two versions of protoc may order options differently."""
     committed = FileDescriptorSet.FromString(SCRIPT["DESCRIPTORS"].read_bytes())
     assert committed == FileDescriptorSet.FromString(SCRIPT["descriptors"]())
 
 
 @pytest.mark.parametrize("kind", [one for one in vars(codes).values() if isinstance(one, type) and one is not IntEnum])
-def test_enums_are_those_of_the_descriptors(kind: type[IntEnum]) -> None:
+def test_enums_are_those_of_descriptors(kind: type[IntEnum]) -> None:
     name = kind.__name__.removeprefix("Grpc")
     values = messages.POOL.FindEnumTypeByName(f"{messages.PACKAGE}.{name}").values_by_name
     assert {one.name: one.value for one in kind} == {one.name: values[one.name].number for one in kind}

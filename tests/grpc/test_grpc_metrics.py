@@ -47,7 +47,7 @@ def call(address: str) -> None:
 CALLED = {("SendMessage", "ok"): 1, ("SendMessage", "illegal_topic"): 1, ("ReceiveMessage", "ok"): 1}
 
 
-def test_a_broker_and_a_proxy_export_the_metrics_of_grpc() -> None:
+def test_broker_and_proxy_export_metrics_of_grpc() -> None:
     settings = {"metricsExporterType": PROM}
     with EmbeddedBroker(settings=settings, grpc=True) as broker:
         broker.create_topic("T", queues=1)

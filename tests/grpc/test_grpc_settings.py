@@ -58,7 +58,7 @@ def test_client_gets_configured_metric_collector() -> None:
     assert (address.host, address.port) == ("collector", 4317)
 
 
-def test_clients_get_the_settings() -> None:
+def test_clients_get_settings() -> None:
     config = GrpcConfig(
         producer_max_attempts=7, producer_backoff_max_ms=50, check_message_type=False, max_polling_ms=9_000,
         receive_batch_size=5,
@@ -75,7 +75,7 @@ def test_clients_get_the_settings() -> None:
     assert (merged.subscription.receive_batch_size, to_ms(merged.subscription.long_polling_timeout)) == (5, 9_000)
 
 
-def test_limits_of_messages_are_those_of_the_settings(broker: EmbeddedBroker, client: GrpcClient) -> None:
+def test_limits_of_messages_are_those_of_settings(broker: EmbeddedBroker, client: GrpcClient) -> None:
     large = message("limits")
     large.user_properties["name"] = "v" * 61
     many = message("limits")
@@ -97,7 +97,7 @@ def test_limits_of_messages_are_those_of_the_settings(broker: EmbeddedBroker, cl
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_limits_of_receives_are_those_of_the_settings(broker: EmbeddedBroker, client: GrpcClient) -> None:
+def test_limits_of_receives_are_those_of_settings(broker: EmbeddedBroker, client: GrpcClient) -> None:
     client.be_consumer("limits", "receives")
     code, _, received = client.receive("limits", "receives", polling_ms=100, invisible_ms=10)
     assert (code, received) == (Code.MESSAGE_NOT_FOUND, [])  # after 100 ms

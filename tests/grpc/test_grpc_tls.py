@@ -59,7 +59,7 @@ def credentials(address: str) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(ssl.get_server_certificate((host, int(port))).encode())
 
 
-def test_plain_text_and_tls_share_a_port(broker: EmbeddedBroker, both: Proxy) -> None:
+def test_plain_text_and_tls_share_port(broker: EmbeddedBroker, both: Proxy) -> None:
     topic = f"t-{uuid4().hex[:12]}"
     broker.create_topic(topic)
     with (
@@ -89,7 +89,7 @@ def test_plain_text_is_refused_where_tls_is_enforced(only_tls: Proxy) -> None:
         assert encrypted.send(message("nowhere")).status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 
 
-def test_a_broken_handshake_ends_its_connection_alone(both: Proxy) -> None:
+def test_broken_handshake_ends_only_its_connection(both: Proxy) -> None:
     host, _, port = both.address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         connection.sendall(b"\x16\x03\x01\x00\x05wrong")
@@ -116,9 +116,7 @@ def listening_ports() -> set[int]:
     return found
 
 
-def test_the_server_behind_the_port_is_for_this_user_alone(
-    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inner_server_is_reachable_by_own_user_only(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(prefix="a b%25", dir="/tmp") as temporary:
         monkeypatch.setattr(tempfile, "tempdir", temporary)
         before = listening_ports()
@@ -132,7 +130,7 @@ def test_the_server_behind_the_port_is_for_this_user_alone(
         assert not list(Path(temporary).iterdir())
 
 
-def test_a_port_that_is_in_use_leaves_nothing(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_on_port_in_use_leaves_nothing(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as temporary, socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(tempfile, "tempdir", temporary)
         with pytest.raises(RemotingError, match="cannot listen"), started(broker, "permissive", taken.getsockname()[1]):

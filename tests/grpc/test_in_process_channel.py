@@ -11,7 +11,7 @@ SRC = Path(__file__).resolve().parents[2] / "src" / "gantrymq"
 OF_A_TABLE = {"setdefault", "values"}  # a variable that is named after the channels in it
 
 
-def test_in_process_channel_has_attributes_that_broker_uses() -> None:
+def test_in_process_channel_has_attributes_used_by_broker() -> None:
     """A broker takes it for a Channel, so mypy does not see what is missing."""
     used = set()
     for path in [*(SRC / "broker").rglob("*.py"), SRC / "remoting" / "transport" / "dispatcher.py"]:

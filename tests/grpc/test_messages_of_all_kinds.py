@@ -46,7 +46,7 @@ def all_bodies(client: GrpcClient, group: str, topic: str, count: int, **filters
     return [one.body for one in sorted(found, key=lambda one: one.body)]
 
 
-def test_a_message_arrives_as_it_was_sent(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+def test_message_arrives_as_it_was_sent(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     sent = message(topic, b"paid", tag="card", keys=["a", "b"])
     sent.user_properties["colour"] = "red"
     result = client.send(sent)
@@ -84,7 +84,7 @@ def test_several_messages_are_acknowledged_by_one_call(broker: EmbeddedBroker, c
 
 
 @of_type("FIFO")
-def test_a_message_group_is_consumed_in_order(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+def test_message_group_is_consumed_in_order(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     group = f"g-{topic}"
     broker.create_group(group, order=True)
     offsets = [
@@ -110,7 +110,7 @@ def _receive(group: str, topic: str) -> Any:
     return request
 
 
-def test_the_type_of_a_topic_is_enforced(client: GrpcClient, topic: str) -> None:
+def test_type_of_topic_is_enforced(client: GrpcClient, topic: str) -> None:
     refused = client.send(message(topic, b"1", GrpcMessageType.FIFO, message_group="eu"))
     assert refused.status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
     expected = "TopicMessageType validate failed, the expected type is NORMAL, but actual type is FIFO"
@@ -159,7 +159,7 @@ def test_transactions_are_committed_rolled_back_and_checked(
 
 
 @of_type("PRIORITY")
-def test_a_priority_chooses_the_queue(client: GrpcClient, topic: str) -> None:
+def test_priority_selects_queue(client: GrpcClient, topic: str) -> None:
     client.send(message(topic, b"urgent", GrpcMessageType.PRIORITY, priority=3))
     client.be_consumer("kinds", topic)
     (received,) = client.receive("kinds", topic)[2]
@@ -222,7 +222,7 @@ def test_invisible_time_changes_and_message_is_forwarded_to_dead_letters(
     assert [one.body for one in broker.wait_for_messages(f"%DLQ%{group}", 1)] == [b"1"]
 
 
-def test_a_dead_letter_whose_receipt_handle_has_expired_is_stored_once(
+def test_dead_letter_with_expired_receipt_handle_is_stored_once(
     broker: EmbeddedBroker, client: GrpcClient, topic: str
 ) -> None:
     group = f"g-{topic}"
@@ -240,21 +240,21 @@ def test_a_dead_letter_whose_receipt_handle_has_expired_is_stored_once(
 
 
 @of_type("DELAY")
-def test_a_batch_of_delayed_messages_is_refused(client: GrpcClient, broker: EmbeddedBroker, topic: str) -> None:
+def test_batch_of_delayed_messages_is_refused(client: GrpcClient, broker: EmbeddedBroker, topic: str) -> None:
     due_ms = broker.clock.now_ms() + HOUR_MS
     refused = client.send(*(message(topic, b"x", GrpcMessageType.DELAY, deliver_ms=due_ms) for _ in range(2)))
     expected = Code.BAD_REQUEST, "Delayed messages are not supported for batching"
     assert (refused.status.code, refused.status.message) == expected
 
 
-def test_a_batch_is_stored_together(client: GrpcClient, topic: str) -> None:
+def test_batch_is_stored_contiguously(client: GrpcClient, topic: str) -> None:
     client.be_consumer("kinds", topic)
     result = client.send(*(message(topic, bytes([65 + i])) for i in range(3)))
     assert (result.status.code, len(result.entries)) == (Code.OK, 1)
     assert all_bodies(client, "kinds", topic, 3) == [b"A", b"B", b"C"]
 
 
-def test_a_namespace_in_a_request_is_not_read(client: GrpcClient, topic: str) -> None:
+def test_namespace_in_request_is_ignored(client: GrpcClient, topic: str) -> None:
     """RocketMQ's proxy does not read it either; it repeats it in a route."""
     sent = message(topic, b"plain")
     sent.topic.resource_namespace = "NS"
@@ -270,7 +270,7 @@ def test_a_namespace_in_a_request_is_not_read(client: GrpcClient, topic: str) ->
     assert client.send(sent, other).status.code == Code.MESSAGE_CORRUPTED  # the topics are not equal
 
 
-def test_a_namespace_in_a_topic_is_split_off_when_a_message_is_delivered(broker: EmbeddedBroker) -> None:
+def test_namespace_in_topic_is_removed_at_delivery(broker: EmbeddedBroker) -> None:
     name, group = uuid4().hex[:12], f"NS%{uuid4().hex[:12]}"
     topic = f"NS%{name}"
     broker.create_topic(topic)

@@ -35,7 +35,7 @@ def client(address: str) -> Iterator[GrpcClient]:
         yield connected
 
 
-def test_a_message_is_received_in_order_and_acknowledged(broker: EmbeddedBroker, client: GrpcClient) -> None:
+def test_message_is_received_in_order_and_acknowledged(broker: EmbeddedBroker, client: GrpcClient) -> None:
     topic = f"t-{uuid4().hex[:12]}"
     broker.create_topic(topic, message_type="FIFO")
     broker.create_group(f"g-{topic}", order=True, max_retries=3)
@@ -49,7 +49,7 @@ def test_a_message_is_received_in_order_and_acknowledged(broker: EmbeddedBroker,
     assert client.send(message(topic, b"2")).status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 
 
-def test_an_undecided_transaction_is_checked(broker: EmbeddedBroker, client: GrpcClient) -> None:
+def test_undecided_transaction_is_checked(broker: EmbeddedBroker, client: GrpcClient) -> None:
     topic = f"t-{uuid4().hex[:12]}"
     broker.create_topic(topic, message_type="TRANSACTION")
     client.be_producer(topic)
@@ -102,6 +102,6 @@ def test_settings_fail_while_no_name_server_answers() -> None:
         loop.close(proxy.shutdown())
 
 
-def test_a_proxy_needs_a_name_server() -> None:
+def test_proxy_without_name_server_is_refused() -> None:
     with pytest.raises(ConfigError, match="namesrvAddr"):
         Proxy(ProxyConfig())

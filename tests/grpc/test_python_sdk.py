@@ -15,7 +15,7 @@ def config(broker: EmbeddedBroker) -> Iterator[ClientConfiguration]:
     return ClientConfiguration(broker.grpc, Credentials())
 
 
-def test_a_simple_consumer_receives_and_acknowledges(broker: EmbeddedBroker, config: ClientConfiguration) -> None:
+def test_simple_consumer_receives_and_acknowledges(broker: EmbeddedBroker, config: ClientConfiguration) -> None:
     broker.create_topic("sdk-orders")
     producer = Producer(config, ("sdk-orders",))
     consumer = SimpleConsumer(config, "sdk-group", {"sdk-orders": FilterExpression()})

@@ -11,11 +11,11 @@ from gantrymq.grpc.protocol.convert import RESERVED
 from gantrymq.model.message import PROPERTY_INNER_NUM
 
 
-def test_property_that_the_broker_acts_on_is_no_user_property() -> None:
+def test_property_with_effect_is_not_a_user_property() -> None:
     assert {PROPERTY_INNER_NUM} == ACTED_ON - RESERVED, "a send with INNER_NUM is refused, so no reader sees it"
 
 
-def test_key_of_broker_and_grpc_is_read_at_the_start_by_both_or_neither() -> None:
+def test_key_of_broker_and_grpc_is_start_only_in_both_or_neither() -> None:
     keys = [{one.metadata["key"]: one.metadata["at_start"] for one in fields(of)} for of in (BrokerConfig, GrpcConfig)]
     shared = keys[0].keys() & keys[1].keys()
     assert "channelExpiredTimeout" in shared

@@ -51,7 +51,7 @@ def on_the_loop(broker: EmbeddedBroker, call: Any) -> None:
     broker._running().run(run())
 
 
-def test_a_message_in_work_is_renewed(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+def test_invisible_time_of_message_in_work_is_renewed(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     client.be_consumer("renewed", topic, kind=ClientType.PUSH_CONSUMER)
     client.send(message(topic, b"slow"))
     (received,) = client.receive("renewed", topic, auto_renew=True)[2]
@@ -61,7 +61,7 @@ def test_a_message_in_work_is_renewed(broker: EmbeddedBroker, client: GrpcClient
     assert acked.entries[0].receipt_handle == received.system_properties.receipt_handle
 
 
-def test_a_message_in_work_is_not_renewed_after_three_hours(
+def test_invisible_time_is_not_renewed_after_three_hours(
     broker: EmbeddedBroker, client: GrpcClient, topic: str
 ) -> None:
     client.be_consumer("too-slow", topic, kind=ClientType.PUSH_CONSUMER)
@@ -73,7 +73,7 @@ def test_a_message_in_work_is_not_renewed_after_three_hours(
     assert (again.body, again.system_properties.delivery_attempt) == (b"endless", 2)
 
 
-def test_a_message_that_cannot_be_renewed_does_not_stop_the_clock(
+def test_failed_renewal_does_not_stop_advance_of_clock(
     broker: EmbeddedBroker, client: GrpcClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.be_consumer("stuck", topic, kind=ClientType.PUSH_CONSUMER)
@@ -109,9 +109,7 @@ def test_messages_of_unregistered_client_become_visible(broker: EmbeddedBroker, 
         assert (again.body, again.system_properties.delivery_attempt) == (b"unfinished", 2)
 
 
-def test_messages_for_a_client_that_left_meanwhile_are_given_back(
-    broker: EmbeddedBroker, client: GrpcClient, topic: str
-) -> None:
+def test_messages_for_departed_client_become_visible(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     client.be_consumer("left-early", topic, kind=ClientType.PUSH_CONSUMER)
     renewals = broker._life.pair._front._renewals
     waiting = client.begin_receive(receive_request("left-early", topic))
@@ -127,7 +125,7 @@ def test_messages_for_a_client_that_left_meanwhile_are_given_back(
     assert "left-early" not in {key.group for kept in renewals._messages.values() for key in kept}
 
 
-def test_a_periodic_task_that_fails_ends_no_other() -> None:
+def test_failed_periodic_task_ends_no_other() -> None:
     def fails() -> None:
         raise ValueError("broken")
 
@@ -143,9 +141,7 @@ def test_a_periodic_task_that_fails_ends_no_other() -> None:
     asyncio.run(look_after())
 
 
-def test_a_client_whose_membership_had_expired_leaves_its_group(
-    broker: EmbeddedBroker, client: GrpcClient, topic: str
-) -> None:
+def test_client_with_expired_membership_leaves_group(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     client.be_consumer("expired", topic)
     consumers = broker._life.pair.broker.sessions.consumers
     on_the_loop(broker, lambda: consumers.expire(1 << 60, 120_000, 1 << 60))

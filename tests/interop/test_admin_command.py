@@ -511,7 +511,7 @@ def _exported(cluster: Cluster) -> list[bytes]:
         return file.read_bytes().splitlines()
 
 
-def test_the_names_and_letters_are_those_of_the_real_mqadmin(java: None, tmp_path: Path) -> None:
+def test_names_and_option_letters_equal_those_of_mqadmin(java: None, tmp_path: Path) -> None:
     names = sorted([*SUBCOMMANDS, *UNSUPPORTED])
     file = tmp_path / "lines.txt"
     file.write_text("".join(f"help {name}\n" for name in names))

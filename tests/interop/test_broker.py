@@ -25,7 +25,7 @@ async def aside(call: Any, *arguments: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "rocketmq"])
-def test_the_real_consumer_gets_each_message_of_the_real_producer(tmp_path: Path, binary: bool) -> None:
+def test_real_consumer_gets_each_message_of_real_producer(tmp_path: Path, binary: bool) -> None:
     async def run(cluster: JavaCluster) -> None:
         broker = BrokerConfig(listen_port=0, namesrv_addr=cluster.namesrv, wait_time_in_send_queue_ms=60_000)
         server = BrokerServer(tmp_path / "store", LiveConfig(broker, STORE))
@@ -60,7 +60,7 @@ accounts:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "rocketmq"])
-def test_the_signature_of_the_real_hook_is_accepted_for_permitted_accounts(tmp_path: Path, binary: bool) -> None:
+def test_signature_of_real_hook_is_accepted_for_permitted_accounts(tmp_path: Path, binary: bool) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACL)
     settings = {"aclEnable": True, "aclPlainFile": str(file)}

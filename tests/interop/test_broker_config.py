@@ -76,7 +76,7 @@ def play_all(cluster: JavaCluster, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_of_java_is_saved_with_the_same_bytes(written: Path, tmp_path: Path, name: str) -> None:
+def test_config_file_of_java_is_saved_with_same_bytes(written: Path, tmp_path: Path, name: str) -> None:
     theirs, ours = written / name, tmp_path / name
     kept = table(name)
     kept.load(ConfigFile(RealFileSystem(), theirs).load())
@@ -85,7 +85,7 @@ def test_a_file_of_java_is_saved_with_the_same_bytes(written: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_each_broker_starts_with_config_files_of_the_other(tmp_path: Path) -> None:
+def test_each_broker_starts_with_config_files_of_other(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with JavaCluster(store, SETTINGS) as cluster:
         play_all(cluster, [*CASES, "delay-level"])
@@ -115,7 +115,7 @@ def test_each_broker_starts_with_config_files_of_the_other(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", [b"", b"\0" * 100, b'{"topicConfigTable":{'], ids=["empty", "zeros", "half"])
-def test_a_damaged_file_gives_way_to_its_backup(written: Path, tmp_path: Path, name: str, damage: bytes) -> None:
+def test_damaged_config_file_is_replaced_by_backup(written: Path, tmp_path: Path, name: str, damage: bytes) -> None:
     file, backup = tmp_path / name, tmp_path / f"{name}.bak"
     backup.write_bytes((written / f"{name}.bak").read_bytes())
     file.write_bytes(damage)

@@ -47,14 +47,14 @@ def page(demo: DemoCluster) -> Iterator[httpx.Client]:
         loop.close(server.shutdown())
 
 
-def test_every_page_shows_the_real_cluster(page: httpx.Client) -> None:
+def test_every_page_shows_real_cluster(page: httpx.Client) -> None:
     texts = crawl(page)
     assert len(texts) > 20
     # Nothing is missing in a cluster that is whole.
     assert not [path for path, text in texts.items() if "missing on this page" in text]
 
 
-def test_pages_have_the_facts_of_the_real_cluster(page: httpx.Client, demo: DemoCluster) -> None:
+def test_pages_show_state_of_real_cluster(page: httpx.Client, demo: DemoCluster) -> None:
     assert "paid || sent" in shown(page.get("/groups/invoices"))
     assert "No consumer of the group is connected." in shown(page.get("/groups/billing"))
     assert "shop" in shown(page.get("/clients"))
@@ -72,7 +72,7 @@ def test_pages_have_the_facts_of_the_real_cluster(page: httpx.Client, demo: Demo
     assert "producer group checkout" in shown(answer)
 
 
-def test_the_real_cluster_is_changed(page: httpx.Client, demo: DemoCluster) -> None:
+def test_console_changes_topics_of_real_cluster(page: httpx.Client, demo: DemoCluster) -> None:
     form = form_of(page.get("/topics"), "/topics/create")
     made = page.post("/topics/create", data={**form, "topic": "life", "read": "2", "write": "2", "type": "FIFO"})
     assert "life was created at broker-a." in shown(page.get(made.headers["location"]))
@@ -98,7 +98,7 @@ def test_the_real_cluster_is_changed(page: httpx.Client, demo: DemoCluster) -> N
     assert "1 of 1 dead letters were resent." in shown(page.get(sent.headers["location"]))
 
 
-def test_groups_and_settings_of_the_real_cluster_are_changed(page: httpx.Client, demo: DemoCluster) -> None:
+def test_console_changes_groups_and_settings_of_real_cluster(page: httpx.Client, demo: DemoCluster) -> None:
     form = form_of(page.get("/groups"), "/groups/create")
     made = page.post("/groups/create", data={**form, "group": "crew", "retries": "3"})
     assert "crew was created at broker-a." in shown(page.get(made.headers["location"]))
@@ -117,7 +117,7 @@ def test_groups_and_settings_of_the_real_cluster_are_changed(page: httpx.Client,
         assert "broker-a" in shown(page.get(done.headers["location"])), task
 
 
-def test_messages_of_the_real_cluster_are_delivered_exported_and_popped(page: httpx.Client, demo: DemoCluster) -> None:
+def test_console_delivers_exports_and_pops_messages_of_real_cluster(page: httpx.Client, demo: DemoCluster) -> None:
     asked = page.get("/deliver", params={"topic": "orders", "id": demo.ids["order"], "group": "invoices"})
     client = re.search(r'<option value="([^"]*)"', asked.text)
     assert client

@@ -93,7 +93,7 @@ def bodies(store: Path, topic: str) -> list[bytes]:
         return [message.body for message in reader.messages(topic)]
 
 
-def test_contents_in_rocksdb_are_refused_and_move_after_the_remedies(tmp_path: Path) -> None:
+def test_contents_in_rocksdb_are_refused_and_move_after_remedies(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with JavaCluster(store, IN_ROCKSDB) as cluster:
         with AdminClient(cluster.namesrv) as admin:
@@ -127,7 +127,7 @@ def test_contents_in_rocksdb_are_refused_and_move_after_the_remedies(tmp_path: P
     assert committed(store) == COMMITTED
 
 
-def test_topics_and_light_queues_are_refused_and_move_after_the_remedies(tmp_path: Path) -> None:
+def test_topics_and_light_queues_are_refused_and_move_after_remedies(tmp_path: Path) -> None:
     store = tmp_path / "store"
     marked = {"BT": "queue.type=BatchCQ", "CT": "cleanup.policy=COMPACTION", "LT": "message.type=LITE"}
     with JavaCluster(store, {"enableLmq": True, "enableMultiDispatch": True, "timerWheelEnable": True}) as cluster:

@@ -93,12 +93,12 @@ def facts_2() -> dict[str, Any]:
     }
 
 
-def test_version_2_finds_what_it_sent(client_2: Path, tmp_path: Path) -> None:
+def test_cpp_client_2_receives_sent_messages(client_2: Path, tmp_path: Path) -> None:
     with EmbeddedBroker(settings=SETTINGS) as broker:
         assert play("client_2.py", client_2, broker.namesrv, home=tmp_path) == facts_2()
 
 
-def test_version_2_signs_as_the_broker_reads_it(client_2: Path, tmp_path: Path) -> None:
+def test_cpp_client_2_signature_is_accepted(client_2: Path, tmp_path: Path) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(
         "accounts:\n"
@@ -110,7 +110,7 @@ def test_version_2_signs_as_the_broker_reads_it(client_2: Path, tmp_path: Path) 
         assert play("client_2.py", client_2, broker.namesrv, "cppClient", "12345678", home=tmp_path) == facts_2()
 
 
-def test_version_1_finds_what_it_sent(client_1: Path, tmp_path: Path) -> None:
+def test_cpp_client_1_receives_sent_messages(client_1: Path, tmp_path: Path) -> None:
     """Its batches too: it writes ``batch`` as 1, which the real broker reads as false and stores as one message."""
     with EmbeddedBroker(settings=SETTINGS) as broker:
         facts = play("client_1.py", client_1, broker.namesrv, home=tmp_path)

@@ -29,7 +29,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(GO is None, reason="no go on this machine")
-def test_go_client_receives_what_it_sent(program: Path) -> None:
+def test_go_client_receives_sent_messages(program: Path) -> None:
     with EmbeddedBroker() as broker:
         words = [str(program), broker.namesrv, broker.address]
         done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=5 * MINUTE_S)

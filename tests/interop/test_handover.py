@@ -282,7 +282,7 @@ def check_pops(again: list[Popped], prepared: Prepared) -> None:
 @pytest.mark.parametrize(
     "hands", [("java", "ours"), ("ours", "java"), ("ours", "ours"), ("java", "ours", "java")], ids="-".join
 )
-def test_a_killed_brokers_store_loses_nothing_in_other_hands(tmp_path: Path, hands: tuple[str, ...]) -> None:
+def test_killed_store_loses_nothing_at_handover(tmp_path: Path, hands: tuple[str, ...]) -> None:
     store, kills = tmp_path / "store", list[Kill]()
     with JavaCluster(None, broker=False) as cluster, JavaPops(cluster.namesrv) as client:
         with BROKERS[hands[0]](store, SETTINGS, namesrv=cluster.namesrv) as broker:

@@ -26,7 +26,7 @@ def files(store: JavaStore, folder: str) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_acknowledged_messages_survive_a_kill(tmp_path: Path, seed: int) -> None:
+def test_acknowledged_messages_survive_kill(tmp_path: Path, seed: int) -> None:
     store = JavaStore(tmp_path / "store", SMALL)
     acks = tmp_path / "acks"
     assert store.write(8000, seed=seed, threads=3, ack_file=acks, end="kill-while-writing") is None
@@ -39,7 +39,7 @@ def test_acknowledged_messages_survive_a_kill(tmp_path: Path, seed: int) -> None
 
 
 @pytest.mark.slow
-def test_a_given_clock_makes_equal_stores(tmp_path: Path) -> None:
+def test_fixed_clock_makes_equal_stores(tmp_path: Path) -> None:
     stores = [JavaStore(tmp_path / name, SMALL) for name in ("one", "other")]
     for store in stores:
         store.write(1000, seed=7, long_topics=True, store_time=1760000000000, store_time_step=3, end="halt")
@@ -90,12 +90,12 @@ def test_ingest_answers_every_line(tmp_path: Path) -> None:
     assert later["properties"] == {"DELAY": "3", "REAL_TOPIC": "flights", "REAL_QID": "3"}
 
 
-def test_store_that_fails_to_load_is_reported(tmp_path: Path) -> None:
+def test_failed_load_of_store_is_reported(tmp_path: Path) -> None:
     store = JavaStore(tmp_path / "store", SMALL)
     store.write(10, end="halt")
     assert JavaStore(store.path).dump() == [{"kind": "store", "loaded": False}]
 
 
-def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
+def test_unknown_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JavaError, match="no such key"):
         JavaStore(tmp_path / "store", {"mapedFileSizeCommitLog": 1}).dump()

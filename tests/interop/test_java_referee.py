@@ -52,7 +52,7 @@ def test_query_is_what_rocketmq_answered(golden: Golden) -> None:
     assert golden.look.answers == queries(golden.directory)
 
 
-def test_log_is_what_the_files_hold(golden: Golden) -> None:
+def test_java_log_dump_equals_files(golden: Golden) -> None:
     assert golden.look.log == golden.lines("commitlog.jsonl")
 
 

@@ -120,7 +120,7 @@ def test_assigned_queues_are_sought_paused_and_committed(cluster: JavaCluster, p
         assert polled_bodies(consumer, 1) == later[:1]
 
 
-def test_a_poll_commits_the_messages_of_earlier_polls(cluster: JavaCluster, producer: Producer) -> None:
+def test_poll_commits_messages_of_earlier_polls(cluster: JavaCluster, producer: Producer) -> None:
     send(producer, "LiteAuto", 8)
     settings = FIRST | {"consumer_group": "lite-auto", "auto_commit_interval_ms": 1000}
     with LitePullConsumer(cluster.namesrv, **settings) as consumer:

@@ -12,7 +12,7 @@ from .java_cluster import JavaCluster, await_dispatch
 
 
 @pytest.mark.slow
-def test_the_real_broker_puts_our_messages_into_the_queues_of_their_priorities(tmp_path: Path) -> None:
+def test_real_broker_puts_our_messages_into_queues_of_priorities(tmp_path: Path) -> None:
     with JavaCluster(tmp_path / "store", {"brokerName": "broker-a"}) as cluster:
         with AdminClient(cluster.namesrv, request_timeout_ms=10_000) as admin:
             attributes = {"+message.type": "PRIORITY"}

@@ -120,7 +120,7 @@ def brokers(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_scrape_is_that_of_the_real_broker(tmp_path: Path) -> None:
+def test_scrape_equals_that_of_real_broker(tmp_path: Path) -> None:
     with brokers(tmp_path) as both:
         two = Two(*(run_load(namesrv, lambda at=at: scrape(at)) for namesrv, at in both))
     (tmp_path / "theirs.txt").write_text(two.theirs.text)
@@ -159,7 +159,7 @@ def test_metric_series_equal_those_of_real_broker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_limit_and_delta_are_those_of_the_real_broker(tmp_path: Path) -> None:
+def test_label_limit_and_delta_equal_those_of_real_broker(tmp_path: Path) -> None:
     with brokers(tmp_path, {"metricsOtelCardinalityLimit": 6, "metricsInDelta": True}) as both:
         two = Two(*(run_load(namesrv, lambda at=at: scrape(at)) for namesrv, at in both))
     overflow = ("otel_metric_overflow", "otel_scope_name")

@@ -40,7 +40,7 @@ def our_dump(path: Path) -> list[Line]:
 
 
 @pytest.mark.parametrize("end", ["clean", pytest.param("halt", marks=pytest.mark.slow), "kill-while-writing"])
-def test_messages_that_java_acknowledged_are_in_the_store(tmp_path: Path, seed: int, end: str) -> None:
+def test_messages_acknowledged_by_java_are_in_store(tmp_path: Path, seed: int, end: str) -> None:
     path, acks = tmp_path / "store", tmp_path / "acks"
     java = JavaStore(path, LARGER_KEYS)
     java.write(3000, seed=seed, threads=2, long_topics=True, ack_file=acks, end=end)
@@ -60,7 +60,7 @@ def test_messages_that_java_acknowledged_are_in_the_store(tmp_path: Path, seed: 
             assert reader.query_offsets(topic, key) == theirs, (topic, key)
 
 
-def test_each_store_continues_where_the_other_stopped(tmp_path: Path, rng: random.Random) -> None:
+def test_each_implementation_continues_store_of_other(tmp_path: Path, rng: random.Random) -> None:
     """Java and we write in turns into one store, each ending clean, halted or killed; nothing is ever lost."""
     path, said = tmp_path / "store", list[Line]()
     java = JavaStore(path, SMALL_KEYS | {"commitLogRecoverMaxNum": 1000})
@@ -83,7 +83,7 @@ def test_each_store_continues_where_the_other_stopped(tmp_path: Path, rng: rando
 
 
 @pytest.mark.parametrize("rule", ["ours", "java's"])
-def test_a_store_recovered_by_one_is_whole_for_the_other(tmp_path: Path, seed: int, rule: str) -> None:
+def test_store_recovered_by_either_is_intact_for_other(tmp_path: Path, seed: int, rule: str) -> None:
     """Kill, recover, kill the other, recover: each side's recovery is the other's starting point."""
     path = tmp_path / "store"
     java = JavaStore(path, SMALL_KEYS | {"commitLogRecoverMaxNum": 1000})

@@ -162,7 +162,7 @@ def with_line(rng: random.Random) -> tuple[Message, Line]:
 
 
 @pytest.mark.parametrize("crc", [False, True], ids=["plain", "property CRC"])
-def test_our_put_writes_the_bytes_that_java_writes(tmp_path: Path, rng: random.Random, crc: bool) -> None:
+def test_our_put_writes_bytes_of_java(tmp_path: Path, rng: random.Random, crc: bool) -> None:
     """The same messages at the same times make the same log, the same queues and the same index."""
     messages, lines = zip(*(with_line(rng) for _ in range(600)), strict=True)
     java = JavaStore(tmp_path / "java", SMALL_KEYS | {"enabledAppendPropCRC": crc})

@@ -100,7 +100,7 @@ def await_messages(namesrv: str, topic: str, count: int) -> Counter[str]:
     return found
 
 
-def test_pending_messages_of_a_java_store_are_those_that_java_delivers(tmp_path: Path) -> None:
+def test_pending_messages_of_java_store_equal_later_deliveries(tmp_path: Path) -> None:
     store = tmp_path / "store"
     transactions = [
         ("T", f"{state} {number}", state, COMMIT) for state in (UNKNOW, COMMIT, ROLLBACK) for number in range(4)

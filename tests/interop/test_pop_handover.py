@@ -155,9 +155,7 @@ async def at(broker: Any, *work: Callable[[RawBroker], Awaitable[None]]) -> None
     ("first", "second", "merges"),
     [("java", "ours", False), ("java", "ours", True), ("ours", "java", True), ("ours", "ours", True)],
 )
-def test_a_broker_continues_with_the_pops_of_the_other_one(
-    tmp_path: Path, first: str, second: str, merges: bool
-) -> None:
+def test_broker_continues_with_pops_of_other_one(tmp_path: Path, first: str, second: str, merges: bool) -> None:
     consumer = Consumer()
     settings = {**SETTINGS, "enablePopBufferMerge": merges, "enablePopBatchAck": merges}
     with JavaCluster(None, broker=False) as cluster:

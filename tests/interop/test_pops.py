@@ -83,7 +83,7 @@ def send(cluster: JavaCluster, count: int) -> None:
     cluster.send([{"topic": "T", "queueId": n % 4, "body": str(n)} for n in range(count)])
 
 
-def test_the_real_client_pops_acknowledges_and_changes(tmp_path: Path) -> None:
+def test_real_client_pops_acknowledges_and_changes_invisible_time(tmp_path: Path) -> None:
     with (
         JavaCluster(None, broker=False) as cluster,
         OurBroker(tmp_path / "store", SETTINGS, namesrv=cluster.namesrv) as broker,
@@ -113,7 +113,7 @@ def test_the_real_client_pops_acknowledges_and_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [("java", "ours"), ("ours", "java"), ("ours", "ours")])
-def test_a_broker_revives_what_was_popped_from_the_others_store(tmp_path: Path, first: str, second: str) -> None:
+def test_either_broker_revives_messages_popped_at_other(tmp_path: Path, first: str, second: str) -> None:
     """60 messages are popped and not acknowledged, 20 are; the broker is killed, and the other one takes the store."""
     store, invisible_ms = tmp_path / "store", 30_000
     with JavaCluster(None, broker=False) as cluster, JavaPops(cluster.namesrv) as client:

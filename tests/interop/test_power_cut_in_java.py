@@ -18,7 +18,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("run", [*range(2), *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 20 * TIMES))])
-def test_java_finds_in_it_what_we_find(run: int, tmp_path: Path, rng: random.Random) -> None:
+def test_java_recovers_power_cut_store_as_we_do(run: int, tmp_path: Path, rng: random.Random) -> None:
     sizes = ("mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num", "max_index_num")
     machine = Machine.draw(rng, **{name: getattr(SMALL, name) for name in sizes})
     for _ in range(3):

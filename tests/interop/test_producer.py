@@ -112,7 +112,7 @@ def test_concurrent_sends_arrive_once(cluster: JavaCluster) -> None:
     assert asyncio.run(scenario()) == {0, 1, 2, 3}
 
 
-def test_a_refusal_of_the_broker_raises(cluster: JavaCluster) -> None:
+def test_refusal_by_broker_raises(cluster: JavaCluster) -> None:
     with Producer(cluster.namesrv, max_message_size=8 << 20, compress_msg_body_over_howmuch=16 << 20) as producer:
         with pytest.raises(MQBrokerError, match="MESSAGE_ILLEGAL"):
             producer.send(Message("Refused", bytes(6 << 20)))
@@ -121,7 +121,7 @@ def test_a_refusal_of_the_broker_raises(cluster: JavaCluster) -> None:
             producer.send(Message("Refused", b"x"), queue)
 
 
-def test_the_broker_knows_its_producers_until_they_leave(cluster: JavaCluster) -> None:
+def test_broker_lists_producers_until_unregistered(cluster: JavaCluster) -> None:
     def connections() -> int:
         header = GetProducerConnectionListRequestHeader(producer_group="known-group")
         with BlockingClient(ClientConfig(cluster.namesrv)) as client, client.connection(cluster.broker) as connection:

@@ -69,7 +69,7 @@ def the_same(ours: list[StoredMessage], theirs: list[Line]) -> None:
     ("form", "compression"),
     [(SerializeType.JSON, "ZLIB"), (SerializeType.ROCKETMQ, "LZ4"), (SerializeType.JSON, "ZSTD")],
 )
-def test_our_pull_returns_the_messages_of_java_as_java_does(
+def test_our_pull_returns_messages_of_java_as_java_does(
     cluster: JavaCluster, rng: random.Random, form: SerializeType, compression: str
 ) -> None:
     topic = f"PulledByUs-{form.name}-{compression}"
@@ -89,7 +89,7 @@ def test_our_pull_returns_the_messages_of_java_as_java_does(
     assert any(message.sys_flag & flags.COMPRESSION_MASK for message in ours)
 
 
-def test_pulled_records_are_what_the_kernels_read(cluster: JavaCluster) -> None:
+def test_pulled_records_equal_those_read_by_kernels(cluster: JavaCluster) -> None:
     cluster.send([[{"topic": "Kernels", "body": f"{number}"} for number in range(300)] for _ in range(4)])
     with PullClient(ClientConfig(cluster.namesrv)) as client:
         for queue in client.queues("Kernels"):
@@ -138,7 +138,7 @@ def test_missing_topic_raises_at_real_broker(cluster: JavaCluster) -> None:
             client.pull(MessageQueue("Gone", "broker-a", 0), 0)
 
 
-def test_a_name_server_that_is_down_is_passed_over(cluster: JavaCluster) -> None:
+def test_unreachable_name_server_is_skipped(cluster: JavaCluster) -> None:
     cluster.send([{"topic": "Failover", "body": "x"}])
     with PullClient(ClientConfig(f"127.0.0.1:1;{cluster.namesrv}")) as client:
         assert client.queues("Failover")

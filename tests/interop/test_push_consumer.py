@@ -385,7 +385,7 @@ STRATEGIES: dict[str, AllocateMessageQueueStrategy] = {
 }
 
 
-def test_shares_are_those_of_the_real_strategies(rng: random.Random, tmp_path: Path) -> None:
+def test_queue_shares_equal_those_of_real_strategies(rng: random.Random, tmp_path: Path) -> None:
     questions = []
     for _ in range(400):
         brokers = rng.sample(["r1@a", "r1@b", "r2@a", "r3@a", "b", "r1@", "r1@a@b"], rng.randint(1, 4))
@@ -454,7 +454,7 @@ def test_namespace_is_added_and_removed_by_consumer(cluster: JavaCluster) -> Non
     ]  # fmt: skip
 
 
-def test_a_suspended_consumer_pulls_nothing(cluster: JavaCluster, producer: Sender) -> None:
+def test_suspended_consumer_pulls_nothing(cluster: JavaCluster, producer: Sender) -> None:
     send(producer, "PushSuspended", 4)
     inbox = Inbox()
     with consumer(cluster, "push-suspended", "PushSuspended", inbox) as one:
@@ -469,7 +469,7 @@ def test_a_suspended_consumer_pulls_nothing(cluster: JavaCluster, producer: Send
         eventually(lambda: set(more) <= set(inbox.bodies), "the rest")
 
 
-def test_coroutine_listener_consumes(cluster: JavaCluster, producer: Sender) -> None:
+def test_coroutine_listener_consumes_all_messages(cluster: JavaCluster, producer: Sender) -> None:
     bodies = send(producer, "PushCoroutine", 20)
 
     async def scenario() -> list[str]:

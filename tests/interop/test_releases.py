@@ -116,7 +116,7 @@ def body(**fields: object) -> bytes:
     return json.dumps(fields).encode()
 
 
-def test_lists_of_topics_are_refused_or_deleted_as_by_the_new_release(sides: dict[str, Side]) -> None:
+def test_topic_list_is_refused_or_deleted_as_by_new_release(sides: dict[str, Side]) -> None:
     blank, unknown = "The specified topic is blank.", "request type 5002 not supported"
     cases = {
         b"": (WRONG, "The specified topic list is blank."),
@@ -154,9 +154,7 @@ def groups_of(side: Side) -> set[str]:
 
 
 @pytest.mark.parametrize("with_offsets", [False, True])
-def test_lists_of_groups_are_refused_or_deleted_as_by_the_new_release(
-    sides: dict[str, Side], with_offsets: bool
-) -> None:
+def test_group_list_is_refused_or_deleted_as_by_new_release(sides: dict[str, Side], with_offsets: bool) -> None:
     groups = {f"{name}-{with_offsets}" for name in ("G1", "G2", "Kept")}
     gone = sorted(group for group in groups if "Kept" not in group)
     cases = {
@@ -183,7 +181,7 @@ def test_lists_of_groups_are_refused_or_deleted_as_by_the_new_release(
     assert offsets == everywhere(groups, kept if with_offsets else groups)
 
 
-def test_a_message_is_shown_under_another_topic_only_by_the_old_release(sides: dict[str, Side]) -> None:
+def test_only_old_release_shows_message_under_other_topic(sides: dict[str, Side]) -> None:
     for side in sides.values():
         side.create_group("G")
     sent = {
@@ -213,7 +211,7 @@ def test_a_message_is_shown_under_another_topic_only_by_the_old_release(sides: d
     assert codes("retry", {"topic": "Seen"}) == everywhere(shown, MISMATCH)
 
 
-def test_our_admin_client_shows_a_retry_under_its_topic_at_each_release(sides: dict[str, Side]) -> None:
+def test_our_admin_client_shows_retry_under_its_topic_at_each_release(sides: dict[str, Side]) -> None:
     for side in sides.values():
         side.create_group("G")
         sent = side.send("%RETRY%G", b"again", RETRY_TOPIC="Retried")
@@ -225,7 +223,7 @@ def test_our_admin_client_shows_a_retry_under_its_topic_at_each_release(sides: d
                 admin.view_message("Other", msg_id)
 
 
-def test_the_table_of_pulled_offsets_is_sent_only_by_the_old_release(sides: dict[str, Side]) -> None:
+def test_only_old_release_sends_table_of_pull_offsets(sides: dict[str, Side]) -> None:
     """Its slaves cannot read their master's offsets once a client has pulled."""
     for side in sides.values():
         side.send("Pulled")
@@ -238,7 +236,7 @@ def test_the_table_of_pulled_offsets_is_sent_only_by_the_old_release(sides: dict
     assert found == everywhere(old=True, new=False)
 
 
-def test_a_timer_message_longer_than_its_limit_and_100_bytes_is_lost_only_by_the_old_release(
+def test_only_old_release_loses_timer_message_above_limit_plus_100_bytes(
     sides: dict[str, Side],
 ) -> None:
     """5.5.0 reads a timer message into a buffer of maxMessageSize + 100 bytes, and drops one that does not fit."""
@@ -270,7 +268,7 @@ def heart_beat(topic: str) -> bytes:
     return body(clientID="c", consumerDataSet=[consumer], producerDataSet=[])
 
 
-def test_a_filter_of_a_topic_that_is_created_later_waits_for_the_next_heart_beat_at_the_new_release(
+def test_new_release_compiles_filter_of_later_topic_at_next_heartbeat(
     sides: dict[str, Side],
 ) -> None:
     """5.5.1 does not keep the filter of a topic that it does not have; the client's next heart beat brings it."""

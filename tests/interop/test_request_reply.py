@@ -76,7 +76,7 @@ def name_server_of(broker: str, folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("broker", ["java", "ours"])
-def test_each_client_replies_to_the_other(tmp_path: Path, broker: str) -> None:
+def test_each_client_replies_to_other(tmp_path: Path, broker: str) -> None:
     with (
         name_server_of(broker, tmp_path) as namesrv,
         Producer(namesrv, producer_group="p", send_msg_timeout_ms=20_000) as producer,

@@ -87,7 +87,7 @@ def test_only_unacknowledged_messages_are_delivered_again(cluster: Cluster, prod
         assert consumer.receive(timeout_ms=2 * HIDDEN_MS) == []
 
 
-def test_a_changed_invisible_time_counts_and_gives_a_new_handle(cluster: Cluster, producer: Producer) -> None:
+def test_change_of_invisible_time_takes_effect_and_returns_new_handle(cluster: Cluster, producer: Producer) -> None:
     send(producer, "PopChanged", 1)
     with SimpleConsumer(cluster.namesrv, consumer_group="pop-changed", **FIRST) as consumer:
         consumer.subscribe("PopChanged")
@@ -105,7 +105,7 @@ def test_a_changed_invisible_time_counts_and_gives_a_new_handle(cluster: Cluster
         assert consumer.receive(timeout_ms=5_000) == []
 
 
-def test_a_message_of_another_tag_is_not_received(cluster: Cluster, producer: Producer) -> None:
+def test_message_of_another_tag_is_not_received(cluster: Cluster, producer: Producer) -> None:
     # "AaAa" and "BBBB" have the same hash, so the broker delivers both to a subscription of one.
     for tag in ("AaAa", "BBBB", "C"):
         send(producer, "PopTags", 3, tags=tag)
@@ -179,7 +179,7 @@ def _bodies(client: PullClient, topic: str) -> list[bytes]:
         return []
 
 
-def test_in_order_a_queue_is_delivered_one_batch_at_a_time(cluster: Cluster, producer: Producer) -> None:
+def test_ordered_queue_is_delivered_one_batch_at_a_time(cluster: Cluster, producer: Producer) -> None:
     for number in range(6):
         producer.send(Message("PopOrder", b"%d" % number), lambda queues: queues[0])
     config = {"consumer_group": "pop-order", "consume_orderly": True, "invisible_duration_ms": 3_000, **FIRST}
@@ -224,7 +224,7 @@ def test_async_iteration_receives_messages_of_namespace(cluster: Cluster) -> Non
     assert sorted(asyncio.run(run())) == sorted(bodies)
 
 
-def test_a_forged_handle_is_refused_at_both_ends(cluster: Cluster, producer: Producer) -> None:
+def test_forged_handle_is_refused_by_client_and_broker(cluster: Cluster, producer: Producer) -> None:
     send(producer, "PopForged", 1)
     with SimpleConsumer(cluster.namesrv, consumer_group="pop-forged", **FIRST) as consumer:
         consumer.subscribe("PopForged")

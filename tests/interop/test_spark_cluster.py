@@ -101,7 +101,7 @@ OPTIONS: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_rows_equal_those_of_the_directory(topics: JavaCluster, options: dict[str, object]) -> None:
+def test_rows_equal_those_of_directory(topics: JavaCluster, options: dict[str, object]) -> None:
     found = rows(live(topics, **options))
     assert found == rows(stored(topics, **options))
     assert bool(found) == (options.get("tags") != "Aa")
@@ -155,9 +155,7 @@ def test_rows_by_time_equal_those_of_directory(topics: JavaCluster, rng: random.
 
 
 @pytest.mark.parametrize("answer", [-5, 0, 6, 11, 23, 24, 25, 99])
-def test_a_broker_that_answers_with_another_offset(
-    topics: JavaCluster, monkeypatch: pytest.MonkeyPatch, answer: int
-) -> None:
+def test_answer_with_other_offset_raises(topics: JavaCluster, monkeypatch: pytest.MonkeyPatch, answer: int) -> None:
     """RocketMQ 4.x answers with the nearest message, on either side."""
     one = {"subscribe": ORDERS, "endingTimestamp": times(topics)[20]}
     right = rows(stored(topics, **one))
@@ -195,7 +193,7 @@ def test_queues_without_messages_need_no_word(cluster: JavaCluster) -> None:
         rows(live(cluster, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 0}})))
 
 
-def test_a_stream_with_limits_new_topics_and_a_restart(cluster: JavaCluster) -> None:
+def test_stream_with_limits_new_topics_and_restart_has_each_row_once(cluster: JavaCluster) -> None:
     first, later = f"{PREFIX}-stream-first", f"{PREFIX}-stream-later"
     options = live(cluster, subscribePattern=f"{PREFIX}-stream-.*", startingOffsets="earliest", maxOffsetsPerTrigger=4)
     send(cluster, first, *"abcdefghij")
@@ -232,7 +230,7 @@ def test_available_now_ends_where_it_began(cluster: JavaCluster) -> None:
         assert bodies(starts_late.batch()) == ["new"]
 
 
-def test_a_missing_offset_fails_the_read_or_is_logged(topics: JavaCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_offset_fails_read_or_is_logged(topics: JavaCluster, caplog: pytest.LogCaptureFixture) -> None:
     beyond = json.dumps({ORDERS: {"0": 1000, "1": 0, "2": 0, "3": 0}})
     with pytest.raises(DataLossError, match=f"topic {ORDERS}, broker broker-a, queue 0: offset 1000 was expected"):
         rows(live(topics, subscribe=ORDERS, startingOffsets=beyond))
@@ -253,7 +251,7 @@ def test_a_missing_offset_fails_the_read_or_is_logged(topics: JavaCluster, caplo
         assert f"offsets {one.high} to {one.high + 4} are missing" in caplog.text
 
 
-def test_a_cluster_that_does_not_answer_is_an_error() -> None:
+def test_unreachable_cluster_raises() -> None:
     with pytest.raises(RemotingError, match=r"127\.0\.0\.1:1"):
         rows({"nameserver": "127.0.0.1:1", "subscribe": "x"})
 

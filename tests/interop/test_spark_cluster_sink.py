@@ -82,7 +82,7 @@ def stored(cluster: JavaCluster, topic: str, count: int = 1) -> list[StoredMessa
         ]
 
 
-def test_every_column_as_the_real_consumer_gets_it(cluster: JavaCluster) -> None:
+def test_real_consumer_receives_every_column(cluster: JavaCluster) -> None:
     topic = "SparkWrites-columns"
     empty = dict.fromkeys(TYPES)
     rows = [
@@ -106,7 +106,7 @@ def test_every_column_as_the_real_consumer_gets_it(cluster: JavaCluster) -> None
     assert by_body[b"delayed"].properties["DELAY"] == "1"
 
 
-def test_a_time_of_delivery_reaches_the_broker(cluster: JavaCluster) -> None:
+def test_delivery_time_column_reaches_broker(cluster: JavaCluster) -> None:
     """The broker of these tests has no timers, and says so."""
     rows = [{"body": b"timed", "deliver_timestamp": datetime.now(UTC) + timedelta(hours=1)}]
     with pytest.raises(MQClientError, match="timerWheelEnable is false"):
@@ -145,7 +145,7 @@ def test_rows_of_queue_keep_their_order(cluster: JavaCluster, monkeypatch: pytes
         assert numbers == list(range("xyz".index(shard), 300, 3))
 
 
-def test_rows_without_a_queue_go_to_all(cluster: JavaCluster) -> None:
+def test_rows_without_queue_spread_over_all_queues(cluster: JavaCluster) -> None:
     rows = [{"body": b"%d" % number} for number in range(5000)]
     assert write(cluster, rows, topic="SparkWrites-all", queueNum=3) == Sent(5000)
     messages = stored(cluster, "SparkWrites-all", 5000)
@@ -204,7 +204,7 @@ def test_wrong_sink_options_are_refused(options: dict[str, object], says: str) -
         assert expected in str(raised.value)
 
 
-def test_a_failed_send_is_retried(
+def test_failed_send_is_retried(
     cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An acknowledgement that is lost, and a broker that is away for a moment: at least once, nothing is lost."""
@@ -240,7 +240,7 @@ def test_send_attempts_are_limited(cluster: JavaCluster, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_a_broker_killed_while_rows_are_sent(tmp_path: Path) -> None:
+def test_broker_killed_during_write_loses_no_row(tmp_path: Path) -> None:
     """The real broker dies in the middle and comes back: every row is there, some perhaps twice."""
     with JavaCluster(tmp_path / "store", {"flushDiskType": "SYNC_FLUSH"}) as own:
 

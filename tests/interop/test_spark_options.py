@@ -326,7 +326,7 @@ def test_spark_reads_few_columns_at_all_places(spark: SparkSession, places: Plac
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_golden_store_behind_the_real_broker(tmp_path: Path, java: None, name: str) -> None:
+def test_golden_store_behind_real_broker_reads_as_its_directory(tmp_path: Path, java: None, name: str) -> None:
     """What a live broker gives of a store, damaged or not, is what its directory has."""
     store, settings = prepare(name, tmp_path)
     shutil.copytree(store, tmp_path / "copy")

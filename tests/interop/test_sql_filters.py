@@ -38,7 +38,7 @@ TEXTS += ["a - b > 5", "a BETWEEN 5 AND 5.0", "a between 5.5 and 5", "TRUE = a",
 TEXTS += ["a IN ('x',)", "a IN ()", "(a) IN ('x')", "+a IN ('5')", "'x' in ('x')", "a IN (5)", "a contains b", "K = 1"]
 
 
-def test_expressions_have_the_results_of_rocketmq(java: None, tmp_path: Path) -> None:
+def test_expressions_evaluate_as_in_rocketmq(java: None, tmp_path: Path) -> None:
     seeded = random.Random(29)
     texts = TEXTS + [expression(seeded) for _ in range(EXPRESSIONS)]
     cases = [(text, [properties(seeded) for _ in range(MESSAGES)]) for text in texts]
@@ -84,7 +84,7 @@ def fill(namesrv: str, topic: str) -> None:
 
 
 @pytest.mark.slow
-def test_our_consumers_filter_by_sql_at_the_real_broker(java: None, tmp_path: Path) -> None:
+def test_our_consumer_filters_by_sql_at_real_broker(java: None, tmp_path: Path) -> None:
     with JavaCluster(tmp_path / "store", SETTINGS) as cluster:
         ours_filter_by_sql(cluster.namesrv)
         cluster.stop()
@@ -145,7 +145,7 @@ def ours_filter_by_sql(namesrv: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_consumer_filters_by_sql_at_our_broker(java: None) -> None:
+def test_real_consumer_filters_by_sql_at_our_broker(java: None) -> None:
     with EmbeddedBroker(settings=SETTINGS) as broker:
         fill(broker.namesrv, "SqlTopic")
         with JavaConsumer(broker, "SqlTopic", "java-sql", "--sql", SQL) as consumer:

@@ -59,7 +59,7 @@ def check_on_time(messages: Iterable[StoredMessage]) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_producers_timers_are_delivered_and_recalled(tmp_path: Path) -> None:
+def test_timer_messages_of_real_producer_are_delivered_and_recalled(tmp_path: Path) -> None:
     with (
         JavaCluster(None, broker=False) as cluster,
         OurBroker(tmp_path / "store", SETTINGS, namesrv=cluster.namesrv),
@@ -77,7 +77,7 @@ def test_the_real_producers_timers_are_delivered_and_recalled(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_our_producer_sends_timers_to_the_real_broker_and_recalls_them(tmp_path: Path) -> None:
+def test_our_timer_messages_at_real_broker_are_delivered_and_recalled(tmp_path: Path) -> None:
     with (
         JavaCluster(tmp_path / "store", SETTINGS) as cluster,
         Producer(cluster.namesrv, send_msg_timeout_ms=20_000) as producer,

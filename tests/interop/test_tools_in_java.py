@@ -52,7 +52,7 @@ def written_by_java(path: Path, messages: int) -> JavaStore:
     return java
 
 
-def test_a_store_of_java_has_no_finding_and_rebuilds_to_the_same_bytes(tmp_path: Path) -> None:
+def test_store_of_java_has_no_finding_and_rebuilds_to_the_same_bytes(tmp_path: Path) -> None:
     store = tmp_path / "store"
     written_by_java(store, 400)
     assert list(verify_store(store, SMALL, given=GEOMETRY_KEYS)) == []
@@ -62,7 +62,7 @@ def test_a_store_of_java_has_no_finding_and_rebuilds_to_the_same_bytes(tmp_path:
     assert files(store, "index") == index
 
 
-def test_rebuilding_is_what_java_does_with_a_store_that_lost_its_queues(tmp_path: Path) -> None:
+def test_rebuild_equals_recovery_of_java_without_queues(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     written_by_java(ours, 120)
     shutil.copytree(ours, theirs)
@@ -76,7 +76,7 @@ def test_rebuilding_is_what_java_does_with_a_store_that_lost_its_queues(tmp_path
 
 
 @pytest.mark.parametrize("damage", ["none", "records", "file"])
-def test_java_reads_every_message_of_a_salvaged_store(tmp_path: Path, rng: random.Random, damage: str) -> None:
+def test_java_reads_every_message_of_salvaged_store(tmp_path: Path, rng: random.Random, damage: str) -> None:
     store, out = tmp_path / "store", tmp_path / "out"
     with open_store(RealFileSystem(), store, clock=ManualClock(NOON_MS)) as opened:
         results = fill(opened, 300, rng)

@@ -73,7 +73,7 @@ def check_as_java_reads(record: TraceRecord, line: Line) -> None:
         assert line["msgType"] == JAVA_TYPES[record.message_type]
 
 
-def test_java_reads_every_kind_and_writes_it_in_the_same_way(tmp_path: Path) -> None:
+def test_trace_record_of_every_kind_equals_that_of_java(tmp_path: Path) -> None:
     file = tmp_path / "traces.jsonl"
     file.write_text(json.dumps({"data": encode_traces(KINDS)}) + "\n")
     lines = run_java("trace-data", None, file)  # type: ignore[arg-type]

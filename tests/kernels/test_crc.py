@@ -33,7 +33,7 @@ def test_crc_up_to_end_of_buffer_equals_zlib(raw: bytes) -> None:
     assert crc.crc32(read_only(raw), 0, len(raw)) == zlib.crc32(raw)
 
 
-def test_the_last_bytes_of_a_page_are_read_without_touching_the_next(tmp_path: Path) -> None:
+def test_crc_of_last_page_bytes_does_not_touch_next_page(tmp_path: Path) -> None:
     import mmap
 
     with (tmp_path / "page").open("wb+") as file:

@@ -55,7 +55,7 @@ def assert_hashes(raw: bytes, room: int = MAX_HASHES_OF_RECORD) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hashes_of_golden_stores(name: str) -> None:
+def test_kernel_hashes_equal_reference_on_golden_stores(name: str) -> None:
     for raw in golden_logs(name):
         assert_hashes(raw, 100)
 
@@ -211,7 +211,7 @@ def test_put_into_broken_index_file_continues(rng: random.Random) -> None:
     assert header.tolist() == numbers(plain.header)
 
 
-def test_numbers_that_point_out_of_the_file_end_a_query() -> None:
+def test_link_outside_index_file_ends_query() -> None:
     plain = PlainIndexFile(1, 10)
     for i in range(3):
         plain.put(5, i, 1_700_000_000_000)

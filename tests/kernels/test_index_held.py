@@ -50,7 +50,7 @@ def confirmed(raw: bytes, held: int, fresh: PlainIndexFile, said: Entries, parts
 
 
 @seeds(80)
-def test_a_file_in_doubt_becomes_what_a_fresh_one_would_be(rng: random.Random) -> None:
+def test_revalidated_index_file_equals_new_file(rng: random.Random) -> None:
     slots, entries = rng.choice([1, 3, 50]), rng.choice([2, 30, 100])
     plain, _, _, _ = filled(rng, slots, entries, rng.choice([0, 1, 20, 110]))
     said = held_in(plain)

@@ -74,7 +74,7 @@ def test_library_has_every_kernel() -> None:
     assert set(index["kernels"]) == {kernel.full_name for kernel in offered}
 
 
-def test_each_kernel_of_the_library_can_be_called() -> None:
+def test_each_kernel_of_library_can_be_called() -> None:
     for kernel, arguments in examples():
         kernel(*arguments)
 
@@ -88,7 +88,7 @@ def test_arguments_of_other_types_are_refused() -> None:
         Kernel("crc", "crc32")(np.zeros(4, np.int32), 0, 4)
 
 
-def test_an_edited_docstring_compiles_nothing(checkout: Path) -> None:
+def test_edited_docstring_compiles_nothing(checkout: Path) -> None:
     before = read_index(checkout / "gantrymq/kernels/built")
     edit(checkout / "gantrymq/kernels/crc.py", '"""', '"""More of it. ')
     edit(checkout / "gantrymq/model/flags.py", "\n", "\n# A comment.\n")
@@ -105,7 +105,7 @@ def test_an_edited_docstring_compiles_nothing(checkout: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_edited_kernel_is_compiled_at_the_next_use_and_no_other(checkout: Path) -> None:
+def test_only_edited_kernel_is_compiled_at_next_use(checkout: Path) -> None:
     source = checkout / "gantrymq/kernels/torn.py"
     source.write_text(source.read_text() + "\n_MORE = 1\n")
     said = run(checkout, "-c", USE)
@@ -113,21 +113,21 @@ def test_an_edited_kernel_is_compiled_at_the_next_use_and_no_other(checkout: Pat
     assert run(checkout, "-c", USE) == "[]\n"
 
 
-def test_build_without_linker_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_without_linker_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "linker", lambda: None)
     with pytest.raises(KernelsError, match="set CC to one, or pip install ziglang"):
         build._link([], tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_linker_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_linker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
     with pytest.raises(KernelsError, match="false cannot link the kernels"):
         build._link([], tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_library_that_cannot_be_loaded_is_named(checkout: Path) -> None:
+def test_unloadable_library_is_named(checkout: Path) -> None:
     (found,) = (checkout / "gantrymq/kernels/built").glob("kernels-*.so")
     found.write_bytes(b"")
     done = subprocess.run(
@@ -142,7 +142,7 @@ def test_a_library_that_cannot_be_loaded_is_named(checkout: Path) -> None:
 
 
 @pytest.mark.skipif(not variants.variants_of(os.uname().machine), reason="no variants for this processor")
-def test_each_variant_computes_the_same(tmp_path: Path) -> None:
+def test_each_variant_computes_same_results(tmp_path: Path) -> None:
     """In a process of its own each, as ``build`` starts the compiler."""
     raw = random.Random(3).randbytes(3000)
     buf = read_only(raw)
@@ -162,7 +162,7 @@ def test_each_variant_computes_the_same(tmp_path: Path) -> None:
             assert words[4] == zlib.crc32(raw[5:stop]), (variant.name, stop)
 
 
-def test_the_variant_is_the_best_that_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_variant_is_best_for_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     table = variants.VARIANTS["x86_64"]
     names = [variant.name for variant in table]
     monkeypatch.setattr("os.uname", lambda: os.uname_result(("Linux", "", "", "", "x86_64")))

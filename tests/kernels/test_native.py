@@ -28,7 +28,7 @@ def test_numbers_and_arrays_may_change_from_call_to_call() -> None:
         assert valid_units(buffer, 0, np.int64(stop), limit) == wanted * 20
 
 
-def test_a_table_that_grew_is_another_table() -> None:
+def test_kernel_accepts_grown_table() -> None:
     columns, numbers = new_columns(1), np.empty(1, np.int64)
     table: QueueTable = new_table()
     for _ in range(2):
@@ -36,7 +36,7 @@ def test_a_table_that_grew_is_another_table() -> None:
         table = grow(table)
 
 
-def test_an_unsuitable_array_is_refused_also_after_a_call() -> None:
+def test_unsuitable_array_after_valid_call_is_refused() -> None:
     buffer = units(10)
     assert valid_units(buffer, 0, 200, 5) == 100
     with pytest.raises(TypeError, match="C-contiguous"):
@@ -53,7 +53,7 @@ def test_arrays_are_not_kept_alive() -> None:
     assert gone() is None
 
 
-def test_threads_that_share_an_array_do_not_share_words(rng) -> None:
+def test_argument_words_are_separate_for_each_thread(rng) -> None:
     data = read_only(rng.randbytes(1 << 16))
     wanted = [int(crc32(data, 0, stop)) for stop in range(0, 1 << 16, 1 << 10)]
     with ThreadPoolExecutor(4) as pool:

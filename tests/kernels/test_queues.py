@@ -137,7 +137,7 @@ def test_delay_level_with_sign_is_read(rng: random.Random, level: bytes) -> None
     assert_dispatches(with_properties(rng, SCHEDULE_TOPIC.encode(), b"TAGS\x01a\x02DELAY\x01" + level), LEVELS)
 
 
-def test_a_table_serves_several_buffers() -> None:
+def test_queue_table_serves_several_buffers() -> None:
     rng = random.Random(11)
     table, known = new_table(2), {}
     for _ in range(20):

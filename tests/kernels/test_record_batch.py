@@ -60,7 +60,7 @@ def test_selected_records_of_batch_equal_scan(seed: int, rng: random.Random) -> 
 
 
 @seeds(5)
-def test_a_queue_that_only_stands_in_records_that_do_not_count_is_not_made(seed: int, rng: random.Random) -> None:
+def test_queue_named_only_by_excluded_records_is_not_created(seed: int, rng: random.Random) -> None:
     digested, _ = both(random_log(rng, 60))
     made: list[tuple[str, int]] = []
     QueueNumbers().assign(digested.head(5), lambda topic, queue_id: made.append((decode_utf8(topic), queue_id)))

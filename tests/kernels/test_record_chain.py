@@ -67,7 +67,7 @@ def whole_at(raw: bytes, position: int) -> bool:
 
 @seeds(3)
 @pytest.mark.parametrize("search_bytes", [1 << 13, 1 << 14, 1 << 22])
-def test_a_search_finds_the_next_whole_record(
+def test_search_finds_next_intact_record(
     seed: int, rng: random.Random, search_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_chain, "_SEARCH_BYTES", search_bytes)
@@ -94,7 +94,7 @@ def test_search_finds_record_with_head_across_windows(before: bytes, monkeypatch
 
 
 @seeds(3)
-def test_a_chain_is_the_same_in_windows_of_any_size(seed: int, rng: random.Random) -> None:
+def test_record_chain_is_same_for_any_window_size(seed: int, rng: random.Random) -> None:
     raw = log_of(rng)
 
     def read(window_bytes: int, batch_records: int, *, cuts_holes: bool) -> list[object]:
@@ -117,7 +117,7 @@ def test_a_chain_is_the_same_in_windows_of_any_size(seed: int, rng: random.Rando
         assert read(window_bytes, rng.choice((1, 7, 1000)), cuts_holes=rng.random() < 0.5) == whole
 
 
-def test_a_blank_is_judged_without_the_bytes_behind_it() -> None:
+def test_blank_is_recognised_without_following_bytes() -> None:
     record = random_record(random.Random(1), BASE)
     raw = record + encode_blank(1 << 20).ljust(1 << 20, b"\0")
     source = BytesSource(raw, 4096)

@@ -83,7 +83,7 @@ def assert_same(raw: bytes, start: int, stop: int, limit: int, check: int, capac
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", NAMES)
-def test_scan_of_golden_stores(name: str, check: int) -> None:
+def test_scan_of_golden_stores_equals_reference(name: str, check: int) -> None:
     for raw in golden_logs(name):
         assert_same(raw, 0, len(raw), len(raw), check, 10_000)
 
@@ -128,7 +128,7 @@ def test_scan_of_broken_logs(seed: int, rng: random.Random) -> None:
 
 
 @seeds(5)
-def test_scan_of_every_truncation(rng: random.Random) -> None:
+def test_scan_of_any_truncation_equals_reference(rng: random.Random) -> None:
     raw = random_record(rng, 0) + random_record(rng, 0)
     for length in range(len(raw)):
         assert_same(raw[:length], 0, length + 1, length, codes.CHECK_MARK, 4)
@@ -190,13 +190,13 @@ def test_crc_property_with_more_digits_is_checked(more: bytes, is_right: bool) -
     assert_same(raw, 0, len(raw), len(raw), codes.CHECK_MARK_WHOLE_RECORD, 4)
 
 
-def test_scan_believes_no_limit_beyond_the_buffer() -> None:
+def test_scan_with_limit_beyond_buffer_stops_at_its_end() -> None:
     raw = random_record(random.Random(1), 0)[:-1]
     columns = new_columns(4)
     assert scan(read_only(raw), 0, 10**9, 10**9, codes.CHECK_OFF, columns) == (0, codes.STOP_SIZE, 0)
 
 
-def test_scan_resumes_where_it_was_full() -> None:
+def test_scan_with_full_columns_resumes_at_next_record() -> None:
     rng = random.Random(3)
     raw = b"".join(random_record(rng, 0) for _ in range(50))
     buf, whole, part = read_only(raw), new_columns(50), np.empty((codes.N_COLUMNS, 7), np.int64)

@@ -150,7 +150,7 @@ def test_most_of_a_whole_log_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> N
     assert taken.count(0) <= 7  # where a file begins or ends
 
 
-def test_a_taken_part_stays_valid_while_later_parts_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taken_part_stays_valid_while_later_parts_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ALONE_BYTES", "FIRST_PART_BYTES", "MIN_PART_BYTES", "MAX_PART_BYTES"):
         monkeypatch.setattr(scan_ahead, name, 1 << 12)
     raw = read_only(write_log(random.Random(2), is_broken=False).open(FOLDER / f"{0:020}").read_at(0, FILE_BYTES))
@@ -167,7 +167,7 @@ def test_a_taken_part_stays_valid_while_later_parts_are_skipped(monkeypatch: pyt
     assert facts(first) == before
 
 
-def test_a_view_that_fails_leaves_the_read_to_the_caller() -> None:
+def test_failed_view_leaves_read_to_caller() -> None:
     def view(position: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         raise OSError("Input/output error")
 

@@ -27,7 +27,7 @@ def torn_at(raw: bytes) -> tuple[int, int]:
     return first_torn(buffer, columns, count), count
 
 
-def test_whole_records_are_not_torn_wherever_they_lie() -> None:
+def test_intact_records_at_any_offset_are_not_torn() -> None:
     rest = [record(b"\0" * n, properties) for n, properties in ((5, b""), (0, b"a\1b\2"), (300, b"k\1" + b"v" * 900))]
     for length in range(SECTOR):
         assert torn_at(b"".join([record(bytes(length), b""), *rest])) == (4, 4)
@@ -63,7 +63,7 @@ def at_a_sector(properties: bytes, zeros: bytes, *, append_crc: bool = False) ->
 
 @pytest.mark.parametrize("zeros", [1, 50, SECTOR - 4])
 @pytest.mark.parametrize("end", [b"\2", b""], ids=["5.5.0", "4.9.8"])
-def test_zeros_of_a_property_are_no_unwritten_sector(zeros: int, end: bytes) -> None:
+def test_zeros_in_property_are_not_taken_for_unwritten_sector(zeros: int, end: bytes) -> None:
     """A sector that was written holds what comes behind them, of the record or of the next."""
     raw = at_a_sector(b"k\1v" + bytes(zeros) + end, bytes(zeros))
     assert torn_at(raw + record(b"next", b"")) == (2, 2)
@@ -71,7 +71,7 @@ def test_zeros_of_a_property_are_no_unwritten_sector(zeros: int, end: bytes) -> 
         assert torn_at(raw) == (1, 1)
 
 
-def test_a_sector_of_zeros_is_whole_where_the_crc_of_the_record_says_so() -> None:
+def test_zero_sector_with_matching_crc_is_intact() -> None:
     zeros = bytes(SECTOR + 88)
     raw = bytearray(at_a_sector(b"k\1v" + zeros + b"\2", zeros, append_crc=True))
     assert torn_at(bytes(raw)) == (1, 1)
@@ -79,7 +79,7 @@ def test_a_sector_of_zeros_is_whole_where_the_crc_of_the_record_says_so() -> Non
     assert torn_at(bytes(raw)) == (0, 1)
 
 
-def test_zeros_that_begin_within_a_sector_are_left_to_rocketmq() -> None:
+def test_zeros_from_middle_of_sector_are_judged_as_by_rocketmq() -> None:
     raw = bytearray(record(b"body", b"k\1" + b"v" * 1500 + b"\2"))
     raw[SECTOR - 1 :] = bytes(len(raw) - SECTOR + 1)
     assert torn_at(bytes(raw)) == (1, 1)

@@ -34,7 +34,7 @@ def plain_find(raw: bytes, start: int, stop: int, base: int) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_records_are_found_where_they_are(name: str) -> None:
+def test_verify_kernel_finds_records_at_their_offsets(name: str) -> None:
     raw = golden_logs(name)[0][:20_000]
     for base in (0, 7):
         for start in range(0, 4_000, 313):
@@ -101,7 +101,7 @@ def test_broken_index_chains_are_counted(rng: random.Random) -> None:
     assert ([tuple(one) for one in found[:, :wrong].T.tolist()], used) == plain_chains(bytes(file), slots, count)
 
 
-def test_chains_are_counted_beyond_the_room_for_them() -> None:
+def test_chains_above_capacity_are_counted() -> None:
     file = bytes(file_size(3, 10))
     found = np.zeros((2, 1), np.int64)
     wrong, used = index_chains(read_only(file), 3, 5, np.zeros(3, np.int64), found)

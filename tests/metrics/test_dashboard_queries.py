@@ -119,7 +119,7 @@ def call_over_grpc(address: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
-def test_every_query_of_the_dashboard_has_data(tmp_path: Path) -> None:
+def test_every_query_of_dashboard_has_data(tmp_path: Path) -> None:
     settings = {"metricsExporterType": "PROM", "timerWheelEnable": True}
     series: dict[str, int] = {}
     with EmbeddedBroker(settings=settings, grpc=True) as broker:

@@ -82,7 +82,7 @@ def test_dashboard_queries_only_exported_metrics() -> None:
     assert wrong_in("sum by (topic) (rocketmq_topic_number{az='x'})") == ["rocketmq_topic_number: az", "by topic"]
 
 
-def test_the_dashboard_is_what_its_script_writes() -> None:
+def test_dashboard_equals_output_of_script() -> None:
     made = script("grafana_dashboard")
     assert made.PAGE.read_text("utf-8") == made.dashboard(), "run scripts/grafana_dashboard.py"
 

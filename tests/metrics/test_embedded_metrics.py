@@ -25,7 +25,7 @@ def scrape(url: str) -> dict[tuple[str, str], float]:
     }
 
 
-def test_an_embedded_broker_serves_its_metrics() -> None:
+def test_embedded_broker_serves_its_metrics() -> None:
     with EmbeddedBroker(settings={"metricsExporterType": "PROM"}) as broker, Producer(broker.namesrv) as producer:
         for tag in ("a", "b") * 5:
             producer.send(Message("T", b"body", tags=tag))

@@ -60,7 +60,7 @@ def test_exposition_text_has_recorded_values(is_open_metrics: bool) -> None:
 
 @settings(max_examples=30)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
-def test_any_text_may_be_a_label(text: str) -> None:
+def test_any_text_is_accepted_as_label(text: str) -> None:
     sends = Counter(SENDS, 10)
     sends.series(topic=text, kind="a").value += 1
     encoded = encode_text([sends.family()], {})
@@ -69,7 +69,7 @@ def test_any_text_may_be_a_label(text: str) -> None:
     assert dict(labels)["topic"] == text
 
 
-def test_a_label_that_utf_8_cannot_express_spoils_no_scrape() -> None:
+def test_label_outside_utf_8_does_not_break_scrape() -> None:
     sends = Counter(SENDS, 10)
     sends.series(topic="a\ud800", kind="a").value += 1
     [(_, labels)] = samples(encode_text([sends.family()], {}))
@@ -91,7 +91,7 @@ def test_series_above_limit_share_overflow() -> None:
     assert ("sends_total", (("kind", "a"), ("topic", "E"))) in samples(encode_text([sends.family()], {}))
 
 
-def test_labels_of_an_operator_give_way_to_those_of_a_metric() -> None:
+def test_label_of_metric_overrides_label_of_operator() -> None:
     sends = Counter(SENDS, 2)
     sends.series(topic="T", kind="a").value += 1
     found = samples(encode_text([sends.family()], {"topic": "mine", "az-1": "x"}))
@@ -109,7 +109,7 @@ def test_labels_are_named_and_their_order_does_not_matter() -> None:
 @pytest.mark.parametrize(
     "labels", [{"topic": "T"}, {"topic": "T", "kind": "a", "group": "G"}, {"topic": "T", "kin": "a"}]
 )
-def test_missing_or_unknown_label_is_refused_when_the_series_is_made(labels: dict[str, str]) -> None:
+def test_missing_or_unknown_label_is_refused_when_series_is_made(labels: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="labels of sends_total: missing"):
         Counter(SENDS, 10).series(**labels)
     with pytest.raises(ValueError, match="labels of age: missing"):

@@ -62,7 +62,7 @@ def test_exports_are_sums_or_differences(is_delta: bool) -> None:
     assert second["sends_total"][0].start_time_unix_nano == (200 if is_delta else 100)
 
 
-def test_labels_are_booleans_and_numbers_where_they_are_in_rocketmq() -> None:
+def test_otlp_labels_have_types_of_rocketmq() -> None:
     lag, kept = Counter(Metric("lag_total", Kind.COUNTER, "Lag.", ("topic", "is_system", "queue_id")), 3), Kept()
     lag.series(topic="T", is_system="true", queue_id="7").value += 1
     Exports(kept, "meter", {}, lambda: 1, is_delta=False).export([lag.family()])
@@ -70,7 +70,7 @@ def test_labels_are_booleans_and_numbers_where_they_are_in_rocketmq() -> None:
     assert point.attributes == {"topic": "T", "is_system": True, "queue_id": 7}
 
 
-def test_a_difference_of_nothing_is_left_out() -> None:
+def test_zero_delta_is_omitted() -> None:
     sends, sizes, kept = Counter(SENDS, 3), Histogram(SIZE, 3), Kept()
     exports = Exports(kept, "meter", {}, lambda: 1, is_delta=True)
     sizes.series(topic="T").record(0)
@@ -82,7 +82,7 @@ def test_a_difference_of_nothing_is_left_out() -> None:
     assert [sorted(one) for one in kept.exports] == [["age", "sends_total", "size"], *[["age", "sends_total"]] * 2]
 
 
-def test_the_log_gets_otlp_json() -> None:
+def test_log_exporter_writes_otlp_json() -> None:
     sends = Counter(SENDS, 2)
     sends.series(topic="T", kind="a").value += 3
     with capture_logs() as lines:
@@ -94,7 +94,7 @@ def test_the_log_gets_otlp_json() -> None:
 
 
 @pytest.mark.slow
-def test_a_collector_gets_the_metrics_of_a_broker(tmp_path: Path) -> None:
+def test_collector_gets_metrics_of_broker(tmp_path: Path) -> None:
     """A real gRPC server with OpenTelemetry's service; the broker exports to it at its end."""
     import grpc
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as messages
@@ -137,7 +137,7 @@ def test_a_collector_gets_the_metrics_of_a_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_unreachable_collector_is_logged_once_until_it_returns(capfd: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_collector_is_logged_once(capfd: pytest.CaptureFixture[str]) -> None:
     sink = GrpcSink(GrpcTarget("http://127.0.0.1:1", {}, 200, 100))
     families = [value_now(AGE, 1)]
 

@@ -27,8 +27,8 @@ def measured() -> RecordingMeter:
     meter.committed("T", 1)
     meter.rolled_back("T")
     key = PopKey("T", "G", 0, 0, 0, "broker-a")
-    meter.revive_put(key, ReviveKind.ACK, PutMessageStatus.PUT_OK)
-    meter.revive_got(key, ReviveKind.ACK, 0)
+    meter.revive_record_put(key, ReviveKind.ACK, PutMessageStatus.PUT_OK)
+    meter.revive_record_read(key, ReviveKind.ACK, 0)
     meter.revived(key, PutMessageStatus.PUT_OK)
     meter.buffer_scanned(1)
     meter.topics_updated(1, is_done=True, is_system=False)
@@ -39,7 +39,7 @@ def measured() -> RecordingMeter:
     return meter
 
 
-def test_each_instrument_has_a_series_after_one_call_of_each_kind() -> None:
+def test_each_instrument_has_series_after_one_call_of_each_kind() -> None:
     instruments: list[Counter | Histogram] = measured().instruments()
     assert [one.metric.name for one in instruments if not list(one.points())] == []
 
@@ -54,7 +54,7 @@ def test_series_with_labels_in_differing_orders_keep_their_values() -> None:
                 assert labels["topic"] == "T"
 
 
-def test_cached_series_differ_in_each_label_that_calls_differ_in() -> None:
+def test_cached_series_differ_in_every_label_of_calls() -> None:
     meter = RecordingMeter(ManualClock(0), lambda topic: topic == "S", lambda group: True, 100)
     for topic in ("T", "S"):
         for properties in ("", "DELAY\x011\x02"):

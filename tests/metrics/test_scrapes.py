@@ -110,7 +110,7 @@ async def test_other_requests_are_refused(
 
 
 @pytest.mark.asyncio
-async def test_a_connection_above_the_limit_ends_the_oldest() -> None:
+async def test_connection_above_limit_closes_oldest() -> None:
     async with serving(Collected()) as server:
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(MAX_CONNECTIONS)]
         assert b"age" in await ask(server, GET)
@@ -120,7 +120,7 @@ async def test_a_connection_above_the_limit_ends_the_oldest() -> None:
 
 
 @pytest.mark.asyncio
-async def test_without_a_file_descriptor_the_event_loop_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exhausted_file_descriptors_do_not_make_event_loop_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_EXHAUSTED_PAUSE_S", 0.1)
     loop, accept, failed = asyncio.get_running_loop(), TCPServer.get_request, 0
     free = asyncio.Event()
@@ -140,7 +140,7 @@ async def test_without_a_file_descriptor_the_event_loop_does_not_spin(monkeypatc
 
 
 @pytest.mark.asyncio
-async def test_a_scraper_that_does_not_read_is_closed(
+async def test_connection_of_scraper_not_reading_is_closed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module._Handler, "timeout", 0.1)
@@ -163,7 +163,7 @@ async def test_a_scraper_that_does_not_read_is_closed(
 
 
 @pytest.mark.asyncio
-async def test_scrapes_at_the_same_time_share_a_snapshot() -> None:
+async def test_simultaneous_scrapes_share_snapshot() -> None:
     collected = Collected()
     collected.go.clear()
     async with serving(collected) as server:
@@ -176,7 +176,7 @@ async def test_scrapes_at_the_same_time_share_a_snapshot() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_error_is_answered_and_the_next_scrape_succeeds() -> None:
+async def test_error_in_scrape_is_answered_and_next_scrape_succeeds() -> None:
     calls = Collected()
 
     async def collect() -> Sequence[Family]:
@@ -193,7 +193,7 @@ async def test_an_error_is_answered_and_the_next_scrape_succeeds() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_scrape_during_a_close_ends_without_a_line() -> None:
+async def test_scrape_during_close_ends_without_log_line() -> None:
     collected = Collected()
     collected.go.clear()
     with capture_logs() as lines:

@@ -81,7 +81,7 @@ async def test_size_of_compressed_registration_is_checked_before_decoding(
 @pytest.mark.parametrize(
     "entry", [b'"%d":{"topicName":"%d"}', b'"%d":{}', b'"%d":1', b'"%d":[[]]', b"%d:{}"], ids=lambda one: one.decode()
 )
-async def test_a_registration_of_very_many_topics_is_refused(
+async def test_registration_of_very_many_topics_is_refused(
     namesrv: NamesrvCase, entry: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration_bodies, "MAX_TOPICS", 1000)
@@ -121,7 +121,7 @@ def test_refused_registration_is_not_decoded_whole(
     assert max(whole, default=0) <= 64 << 10
 
 
-def test_a_long_registration_of_static_topics_is_decoded_topic_by_topic() -> None:
+def test_long_registration_of_static_topics_is_decoded_topic_by_topic() -> None:
     said = topics(*(f"T{number}" for number in range(5000)))
     mapping = TopicQueueMappingInfo(topic="T1", bname="b", curr_id_map={number: number for number in range(100)})
     said.topic_queue_mapping_info_map["T1"] = mapping
@@ -187,7 +187,7 @@ async def test_brokers_with_the_same_topics_are_bounded_by_their_sum(tmp_path: P
     await case.stop()
 
 
-def test_the_table_counts_the_topics_of_all_brokers_through_every_change(rng: random.Random) -> None:
+def test_topic_count_of_all_brokers_is_correct_after_every_change(rng: random.Random) -> None:
     table, names = TopicTable(), [f"n{number}" for number in range(6)]
     for _ in range(2000):
         topic, broker = rng.choice(names), rng.choice(names)
@@ -270,7 +270,7 @@ async def test_refused_kv_value_does_not_affect_concurrent_ones(tmp_path: Path) 
 
 
 @pytest.mark.asyncio
-async def test_a_body_too_large_for_its_request_is_refused_in_one_line(namesrv: NamesrvCase) -> None:
+async def test_body_above_limit_of_request_is_refused_with_one_log_line(namesrv: NamesrvCase) -> None:
     answer = await namesrv.ask(RegisterTopicRequestHeader(topic="T"), b" " * (2 << 20))
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert answer.remark == (

@@ -69,7 +69,7 @@ def test_route_has_brokers_of_topic(manager: Manager) -> None:
     assert manager.system_topics().broker_addr == ADDRESS
 
 
-def test_changing_a_returned_route_leaves_the_tables_unchanged(manager: Manager) -> None:
+def test_changing_returned_route_leaves_tables_unchanged(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"))
     route = manager.found("T")
     route.queue_datas[0].perm = 0
@@ -87,7 +87,7 @@ def test_partial_registration_of_unknown_broker_leaves_nothing(manager: Manager)
     assert {"T", "A", "New"} == set(manager.all_topics().topic_list)
 
 
-def test_a_broker_with_the_id_of_another_and_an_older_state_is_not_registered(manager: Manager) -> None:
+def test_broker_with_id_in_use_and_older_state_is_not_registered(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A", state=2))
     assert manager.come(registration(SLAVE), topics("X", "Y", state=1)) == RegisterBrokerResult()
     assert manager.route("X") is None
@@ -121,7 +121,7 @@ def test_slave_gets_master_address_and_its_topics_are_ignored(manager: Manager) 
     assert manager.found("A").broker_datas[0].broker_addrs == {0: ADDRESS, 1: SLAVE}
 
 
-def test_a_topic_changes_when_its_brokers_version_does(manager: Manager) -> None:
+def test_topic_changes_with_data_version_of_broker(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A", perm=4))
     manager.come(registration(), topics("T", "A", "New"))
     assert manager.found("T").queue_datas[0].perm == 4  # as it stood: the version is the same
@@ -156,7 +156,7 @@ def test_wiped_write_permission_stays_until_restored(manager: Manager) -> None:
     assert perms("T") == {"broker-b": 6, "broker-a": 6}
 
 
-def test_after_a_wipe_a_topic_has_the_permission_it_was_given(manager: Manager) -> None:
+def test_add_write_perm_after_wipe_restores_given_permission(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A", perm=4))
     manager.wipe_write_perm("broker-a")
     manager.add_write_perm("broker-a")
@@ -232,7 +232,7 @@ def test_last_broker_unregistered_removes_topics_name_and_cluster(manager: Manag
     manager.go(SLAVE)  # and once more, which is harmless
 
 
-def test_a_broker_that_registered_again_stays_when_its_old_connection_closes(manager: Manager) -> None:
+def test_reregistered_broker_survives_close_of_old_connection(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"), channel="old")
     leaving = manager.leaving(manager.of_channel("old"))
     manager.come(registration(), topics("T", "A"), channel="new")
@@ -242,7 +242,7 @@ def test_a_broker_that_registered_again_stays_when_its_old_connection_closes(man
     assert manager.channel_of(BrokerAddrInfo("C", ADDRESS)) == "new"
 
 
-def test_all_brokers_of_a_connection_are_found(manager: Manager) -> None:
+def test_brokers_of_connection_are_all_found(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"), channel="one")
     manager.come(registration(SLAVE, name="broker-b"), topics("T", "A"), channel="one")
     assert len(manager.of_channel("one")) == 2
@@ -251,7 +251,7 @@ def test_all_brokers_of_a_connection_are_found(manager: Manager) -> None:
 # Slaves in their master's place
 
 
-def test_a_slave_acts_as_master_for_reading(manager: Manager) -> None:
+def test_slave_acting_as_master_is_readable(manager: Manager) -> None:
     manager.config = replace(manager.config, support_acting_master=True)
     manager.come(acting(ADDRESS, 0), topics("T", "A"))
     manager.come(acting(SLAVE, 1), topics("T", "A"))
@@ -287,7 +287,7 @@ def test_new_lowest_broker_id_is_sent_to_brokers_if_configured(manager: Manager,
 # Zones
 
 
-def test_a_zone_sees_its_own_brokers_and_those_without_a_master(manager: Manager) -> None:
+def test_zone_route_has_own_brokers_and_those_without_master(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"), zone_name="east", filter_servers=["f"])
     manager.come(registration("10.0.0.3:10911", name="broker-b"), topics("T", "A"), zone_name="west")
     manager.come(registration("10.0.0.4:10911", name="broker-c"), topics("T", "A"))

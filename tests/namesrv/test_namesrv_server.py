@@ -67,7 +67,7 @@ async def test_registration_without_body_has_no_topics(namesrv: NamesrvCase) -> 
     assert info.broker_addr_table["broker-a"].broker_addrs == {0: ADDRESS}
 
 
-async def test_a_registration_that_was_damaged_on_its_way_is_refused(namesrv: NamesrvCase) -> None:
+async def test_registration_with_wrong_crc_is_refused(namesrv: NamesrvCase) -> None:
     answer = await namesrv.ask(registration(body_crc32=1), b"{}")
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
     answer = await namesrv.ask(registration(compressed=True), b"no zlib")
@@ -76,7 +76,7 @@ async def test_a_registration_that_was_damaged_on_its_way_is_refused(namesrv: Na
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "register broker failed")
 
 
-async def test_numbers_as_keys_are_quoted_for_clients_that_need_it(namesrv: NamesrvCase) -> None:
+async def test_numeric_json_keys_are_quoted_for_strict_clients(namesrv: NamesrvCase) -> None:
     await namesrv.register(registration(), topics("T", "A"))
     assert b'{"0":' in (await namesrv.route("T")).body
     assert b"{0:" in (await namesrv.route("T", version=OLD)).body
@@ -132,7 +132,7 @@ async def test_silent_broker_is_unregistered_after_two_minutes(namesrv: NamesrvC
     await broker.close()
 
 
-async def test_asking_for_the_version_counts_as_a_heart_beat(namesrv: NamesrvCase, clock: ManualClock) -> None:
+async def test_request_for_version_counts_as_heartbeat(namesrv: NamesrvCase, clock: ManualClock) -> None:
     header, version = QueryDataVersionRequestHeader(**WHO), topics("T", "A").data_version
     answer = await namesrv.ask(header, version)
     assert (answer.read(QueryDataVersionResponseHeader).changed, answer.body) == (True, b"")
@@ -198,7 +198,7 @@ async def test_order_config_is_in_answers_to_brokers_and_clients(tmp_path: Path)
     await namesrv.stop()
 
 
-async def test_a_value_that_cannot_be_written_is_refused_and_the_old_one_stays() -> None:
+async def test_unwritable_value_is_refused_and_old_value_kept() -> None:
     fs = MemoryFileSystem()
     namesrv = NamesrvCase(Path("/n"), fs=fs)
     await namesrv.start()
@@ -276,7 +276,7 @@ async def test_config_update_does_not_change_tls_keys(namesrv: NamesrvCase, tmp_
     assert kept["enableTopicList"] == "false"
 
 
-async def test_a_value_of_two_lines_is_one_value_in_a_new_file(namesrv: NamesrvCase, tmp_path: Path) -> None:
+async def test_multi_line_value_is_read_back_from_new_file(namesrv: NamesrvCase, tmp_path: Path) -> None:
     body = b"productEnvName=C:\\\\new\\nkvConfigPath=theirs.json\n"
     assert (await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body)).code == 0
     kept = parse_properties((tmp_path / "namesrv/namesrv.properties").read_text())
@@ -284,7 +284,7 @@ async def test_a_value_of_two_lines_is_one_value_in_a_new_file(namesrv: NamesrvC
     assert kept["kvConfigPath"] == str(tmp_path / "namesrv/kvConfig.json")
 
 
-async def test_a_file_of_settings_keeps_its_comments(namesrv: NamesrvCase, tmp_path: Path) -> None:
+async def test_file_of_settings_keeps_its_comments(namesrv: NamesrvCase, tmp_path: Path) -> None:
     file = tmp_path / "namesrv/namesrv.properties"
     file.parent.mkdir()
     file.write_text("# why it is off\nenableTopicList = false\nours=1\n")
@@ -294,7 +294,7 @@ async def test_a_file_of_settings_keeps_its_comments(namesrv: NamesrvCase, tmp_p
     assert file.read_text() == "# why it is off\nenableTopicList=true\nours=1\nwaitSecondsForService=1\n"
 
 
-async def test_a_file_of_settings_stays_private_and_a_link_to_it_a_link(tmp_path: Path) -> None:
+async def test_settings_file_keeps_mode_and_symbolic_link(tmp_path: Path) -> None:
     file, link = tmp_path / "etc/namesrv.conf", tmp_path / "namesrv.conf"
     file.parent.mkdir()
     file.write_text("tls.server.keyPassword=hunter2\n")
@@ -313,17 +313,17 @@ async def test_a_file_of_settings_stays_private_and_a_link_to_it_a_link(tmp_path
     }
 
 
-async def test_displayed_port_is_the_listening_port(namesrv: NamesrvCase) -> None:
+async def test_displayed_port_is_listening_port(namesrv: NamesrvCase) -> None:
     text = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
     assert f"\nlistenPort={namesrv.server.port}\n" in text
 
 
-async def test_a_name_server_beside_a_broker_shows_no_key_of_it() -> None:
+async def test_name_server_in_broker_process_shows_no_broker_key() -> None:
     entries = {"mappedFileSizeCommitLog": "1", "brokerName": "a", "serverWorkerThreads": "3", "maxTopics": "7"}
     assert without_effect(entries | {"x": "y"}) == {"serverWorkerThreads": "3", "x": "y"}
 
 
-async def test_own_keys_are_shown_only_once_they_are_changed(namesrv: NamesrvCase, tmp_path: Path) -> None:
+async def test_own_keys_are_shown_only_after_change(namesrv: NamesrvCase, tmp_path: Path) -> None:
     update, show = RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG
     assert not OWN_KEYS & parse_properties((await namesrv.ask(show)).body.decode()).keys()
     assert (await namesrv.ask(update, b"maxTopics=7\n")).code == 0
@@ -348,9 +348,7 @@ async def test_some_settings_may_not_be_changed(namesrv: NamesrvCase, key: str) 
         *("waitSecondsForService=-1", "productEnvName=" + "x" * 40_000),
     ],
 )
-async def test_a_bad_value_and_what_only_a_start_reads_change_nothing(
-    namesrv: NamesrvCase, tmp_path: Path, entry: str
-) -> None:
+async def test_bad_value_or_start_only_key_changes_nothing(namesrv: NamesrvCase, tmp_path: Path, entry: str) -> None:
     answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"enableTopicList=false\n{entry}\n".encode())
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert entry.partition("=")[0] in str(answer.remark)
@@ -358,7 +356,7 @@ async def test_a_bad_value_and_what_only_a_start_reads_change_nothing(
     assert not (tmp_path / "namesrv").exists()
 
 
-async def test_a_tool_may_send_back_what_the_name_server_showed(namesrv: NamesrvCase) -> None:
+async def test_displayed_settings_are_accepted_as_update(namesrv: NamesrvCase) -> None:
     shown = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
     listed = ("configBlackList", "configStorePath", "kvConfigPath")
     same = "".join(line for line in shown.splitlines(keepends=True) if not line.startswith(listed))

@@ -25,7 +25,7 @@ def table(*topics: tuple[str, str, int]) -> TopicTable:
     return made
 
 
-def test_a_topic_lives_as_long_as_a_broker_has_it() -> None:
+def test_topic_is_removed_with_its_last_broker() -> None:
     topics = table(("a", "b1", 0), ("a", "b2", 0), ("c", "b1", 0))
     topics.drop_brokers({"b1"})
     assert topics.topics() == ["a"]
@@ -49,7 +49,7 @@ def test_unit_topics_are_recognised_by_flags() -> None:
     assert topics.with_flags(FLAG_UNIT_SUB, unwanted=FLAG_UNIT) == ["sub"]
 
 
-def test_a_mapping_outlives_its_broker_and_its_queues() -> None:
+def test_topic_queue_mapping_outlives_broker_and_queues() -> None:
     topics = table(("static", "b1", 0))
     topics.put_mappings({"static": TopicQueueMappingInfo(topic="static", bname="b1")})
     topics.drop_brokers({"b1"})
@@ -59,7 +59,7 @@ def test_a_mapping_outlives_its_broker_and_its_queues() -> None:
     assert topics.topics() == []
 
 
-def test_a_broker_expires_when_it_was_silent_for_longer_than_it_promised() -> None:
+def test_broker_silent_beyond_its_heartbeat_timeout_expires() -> None:
     live = BrokerLiveInfo(1_000, 120_000, DataVersion(), object(), "")
     assert not live.expired(121_000)
     assert live.expired(121_001)

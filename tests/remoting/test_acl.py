@@ -21,7 +21,7 @@ def test_signature_with_other_secret_does_not_match() -> None:
     assert not signature_matches(received, "12345678")
 
 
-def test_a_changed_field_breaks_the_signature() -> None:
+def test_changed_field_breaks_signature() -> None:
     received = signed(SessionCredentials("RocketMQ", "12345678", "token"))
     assert received.ext_fields["SecurityToken"] == "token"
     assert signature_matches(received, "12345678")
@@ -38,7 +38,7 @@ def test_signature_is_deterministic() -> None:
     assert command.ext_fields == first
 
 
-def test_a_request_without_a_signature_matches_nothing() -> None:
+def test_request_without_signature_matches_nothing() -> None:
     assert not signature_matches(RemotingCommand(30), "12345678")
 
 

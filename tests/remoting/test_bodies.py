@@ -72,7 +72,7 @@ def test_numbers_in_strings_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"queueDatas":7}', b"{" * 100_000, b'{"a":"' + b'\\"' * 100_000])
-def test_an_invalid_body_is_refused(raw: bytes) -> None:
+def test_invalid_body_is_refused(raw: bytes) -> None:
     with pytest.raises(RemotingCommandError, match="no TopicRouteData"):
         decode_body(TopicRouteData, raw)
 
@@ -91,7 +91,7 @@ def test_an_invalid_body_is_refused(raw: bytes) -> None:
         (SubscriptionData, b'{"topic":"T","subVersion":1180591620717411303424}'),
     ],
 )
-def test_a_number_is_an_int_or_a_long_of_java_s(body: type[Body], raw: bytes) -> None:
+def test_body_number_outside_java_int_or_long_is_refused(body: type[Body], raw: bytes) -> None:
     with pytest.raises(RemotingCommandError, match="Expected `int`"):
         decode_body(body, raw)
 
@@ -109,7 +109,7 @@ def test_a_number_is_an_int_or_a_long_of_java_s(body: type[Body], raw: bytes) ->
         (SetMessageRequestModeRequestBody, b'{"topic":"T"}'),
     ],
 )
-def test_the_required_fields_of_a_body_must_be_set(body: type[Body], raw: bytes) -> None:
+def test_body_without_required_field_is_refused(body: type[Body], raw: bytes) -> None:
     with pytest.raises(RemotingCommandError, match="missing required field"):
         decode_body(body, raw)
 
@@ -139,7 +139,7 @@ def test_counts_of_batch_are_checked_before_use() -> None:
                 decode_batch(raw[:end])
 
 
-def test_the_enums_of_the_cpp_client_are_numbers() -> None:
+def test_enums_of_cpp_client_are_read_as_numbers() -> None:
     raw = b'{"clientID":"x","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"g","messageModel":1,'
     raw += b'"subscriptionDataSet":[{"subString":"*","subVersion":"1795281413243","topic":"t"}]}]}\n'
     (group,) = decode_body(HeartbeatData, raw).consumer_data_set
@@ -148,7 +148,7 @@ def test_the_enums_of_the_cpp_client_are_numbers() -> None:
     assert group.subscription_data_set[0].sub_version == 1795281413243
 
 
-def test_a_batch_of_acknowledgements_has_short_names_and_is_read_with_long_ones() -> None:
+def test_batch_acknowledgement_writes_short_and_reads_long_names() -> None:
     ack = BatchAck(consumer_group="G", topic="T", retry="0", start_offset=5, queue_id=1, bit_set=encode_bits([0, 9]))
     body = BatchAckMessageRequestBody(broker_name="a", acks=[ack])
     assert b'{"c":"G","t":"T","r":"0","so":5,"q":1,"rq":0,"pt":0,"it":0,"b":"AQI="}' in body.encode()
@@ -159,7 +159,7 @@ def test_a_batch_of_acknowledgements_has_short_names_and_is_read_with_long_ones(
 
 
 @pytest.mark.parametrize(("bit_set", "most"), [("AQI=", 9), ("AQ", 8), ("!!!!", 8), ("/" * 4000, 100)])
-def test_acknowledged_offsets_that_cannot_be_are_refused(bit_set: str, most: int) -> None:
+def test_impossible_acknowledged_offsets_are_refused(bit_set: str, most: int) -> None:
     with pytest.raises(RemotingCommandError):
         BatchAck(consumer_group="G", topic="T", bit_set=bit_set).bits(most)
 

@@ -26,14 +26,14 @@ def only(data: bytes) -> RemotingCommand:
 
 
 @given(commands())
-def test_a_received_command_equals_the_sent_one(command: RemotingCommand) -> None:
+def test_received_command_equals_sent_one(command: RemotingCommand) -> None:
     received = only(encode_command(command))
     assert received == command
     assert received.serialize_type == command.serialize_type
 
 
 @given(st.lists(commands(), min_size=1, max_size=5), st.data())
-def test_the_stream_may_be_cut_anywhere(sent: list[RemotingCommand], data: st.DataObject) -> None:
+def test_stream_cut_anywhere_decodes_same_commands(sent: list[RemotingCommand], data: st.DataObject) -> None:
     stream = b"".join(map(encode_command, sent))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     connection = Connection()
@@ -51,7 +51,7 @@ def test_frame_received_byte_by_byte_is_decoded() -> None:
     assert received == sent
 
 
-def test_a_large_frame_in_many_chunks_is_joined_once() -> None:
+def test_large_frame_in_many_chunks_is_joined_once() -> None:
     command = RemotingCommand(10, body=random.Random(1).randbytes(8 << 20))
     stream = encode_command(command)
     connection = Connection()
@@ -63,7 +63,7 @@ def test_a_large_frame_in_many_chunks_is_joined_once() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[2], [2, 20_000]])
-def test_buffered_bytes_counts_the_memory_of_a_frame_in_small_pieces(sizes: list[int]) -> None:
+def test_buffered_bytes_counts_memory_of_fragmented_frame(sizes: list[int]) -> None:
     """Strangers are bounded by ``buffered_bytes``; each piece by itself costs a page of an asyncio socket."""
     announced = struct.pack(">II", 15 << 20, 100)
     connection = Connection()
@@ -115,7 +115,7 @@ def test_large_and_small_pieces_join_in_order(rng: random.Random) -> None:
         (frame(struct.pack(">hBhiiiI", 1, 0, 0, 0, 0, 0, 9) + bytes(8), serialize_type=1), "extFields of 9 bytes"),
     ],
 )
-def test_an_invalid_frame_is_refused_with_one_line(data: bytes, reason: str | None) -> None:
+def test_invalid_frame_is_refused_with_one_line(data: bytes, reason: str | None) -> None:
     if reason is None:  # the frame is sound, its extFields are not: found when somebody asks for them
         with pytest.raises(RemotingCommandError, match="no object"):
             assert only(data).ext_fields
@@ -124,7 +124,7 @@ def test_an_invalid_frame_is_refused_with_one_line(data: bytes, reason: str | No
         Connection().receive(data)
 
 
-def test_whole_frames_before_an_invalid_one_are_returned() -> None:
+def test_whole_frames_before_invalid_one_are_returned() -> None:
     sent = [RemotingCommand(10, opaque=number, body=b"x") for number in range(5)]
     connection = Connection()
     assert connection.receive(b"".join(map(encode_command, sent)) + b"GET / HTTP/1.1\r\n") == sent
@@ -141,7 +141,7 @@ def test_binary_ext_fields_never_reach_beyond_themselves(entries: bytes) -> None
         assert only(frame(header, serialize_type=1)).ext_fields
 
 
-def test_binary_ext_fields_have_a_limit() -> None:
+def test_binary_ext_fields_above_limit_are_refused() -> None:
     entries = encode_ext_fields({str(number): "x" for number in range(MAX_EXT_FIELDS + 2)})
     header = struct.pack(">hBhiiiI", 1, 0, 0, 0, 0, 0, len(entries)) + entries
     with pytest.raises(RemotingCommandError, match="extFields"):
@@ -171,12 +171,12 @@ def test_code_above_16_bits_is_sent_as_json() -> None:
     assert only(encode_command(command)).code == RequestCode.POP_MESSAGE
 
 
-def test_a_frame_too_large_for_the_other_end_is_not_sent() -> None:
+def test_frame_above_limit_of_peer_is_not_sent() -> None:
     with pytest.raises(RemotingCommandError, match="larger than"):
         encode_head(RemotingCommand(10), MAX_FRAME_BYTES)
 
 
-def test_json_as_other_clients_write_it() -> None:
+def test_json_of_other_clients_is_decoded() -> None:
     header = (
         b'{"code":11,"language":"CPP","opaque":3,"extFields":{"queueId":2,"suspend":true,"none":null,"t":"a\x01b"}}'
     )
@@ -215,7 +215,7 @@ def test_answered_requests_leave_pending_table() -> None:
     assert pending.expired(2e9) == [-1]
 
 
-def test_an_opaque_in_use_is_passed_over() -> None:
+def test_opaque_in_use_is_skipped() -> None:
     pending: PendingRequests[str] = PendingRequests(5)
     assert pending.add("first", 1) == 5
     pending._next = 5

@@ -42,7 +42,7 @@ def test_header_round_trips(
 
 
 @FORMS
-def test_a_missing_field_is_named_as_rocketmq_names_it(form: int) -> None:
+def test_missing_header_field_is_named_as_by_rocketmq(form: int) -> None:
     received = over_the_wire(RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "T"}), form)
     with pytest.raises(RemotingCommandError, match=r"^the custom field <queueId> is null$"):
         received.read(GetMaxOffsetRequestHeader)
@@ -65,7 +65,7 @@ def test_numbers_are_parsed_like_java(form: int, text: str, number: int) -> None
 
 @FORMS
 @pytest.mark.parametrize("text", ["x", " 7", "7 ", "2147483648", "-2147483649", "1_0", "0x7", "9" * 5000, "--1", "+"])
-def test_an_invalid_number_is_named_in_the_error(form: int, text: str) -> None:
+def test_invalid_number_is_named_in_error(form: int, text: str) -> None:
     received = over_the_wire(RemotingCommand(30, ext_fields={"topic": "T", "queueId": text}), form)
     with pytest.raises(RemotingCommandError, match=r"^the custom field <queueId> is not a valid number"):
         received.read(GetMaxOffsetRequestHeader)
@@ -81,7 +81,7 @@ def test_long_field_accepts_63_bits(form: int) -> None:
         over_the_wire(RemotingCommand(15, ext_fields=fields), form).read(UpdateConsumerOffsetRequestHeader)
 
 
-def test_unknown_fields_are_passed_over_and_a_topic_called_null_is_one() -> None:
+def test_unknown_fields_are_ignored_and_topic_null_is_accepted() -> None:
     fields = {"topic": "null", "queueId": "0", "AccessKey": "me"}
     assert over_the_wire(RemotingCommand(30, ext_fields=fields), 0).read(GetMaxOffsetRequestHeader).topic == "null"
 
@@ -92,7 +92,7 @@ def test_response_uses_encoding_of_request() -> None:
     assert (response.opaque, response.serialize_type, response.is_response) == (9, SerializeType.ROCKETMQ, True)
 
 
-def test_a_typed_header_wins_over_texts_of_the_same_name() -> None:
+def test_typed_header_overrides_ext_fields_of_same_name() -> None:
     command = RemotingCommand.request(GetMaxOffsetRequestHeader(topic="T", queue_id=1))
     command.ext_fields["queueId"] = "9"
     command.ext_fields["more"] = "x"

@@ -52,7 +52,7 @@ BODIES: list[type[Body]] = sorted(
 
 
 @pytest.mark.parametrize("kind", BODIES, ids=[one.__name__ for one in BODIES])
-def test_pieces_are_the_body(rng: random.Random, kind: type[Body]) -> None:
+def test_joined_body_pieces_equal_body(rng: random.Random, kind: type[Body]) -> None:
     if kind.has_queue_keys:
         return  # whose texts that look like a key are not drawn, but given below
     described = msgspec.inspect.type_info(kind)
@@ -78,5 +78,5 @@ def test_pieces_are_the_body(rng: random.Random, kind: type[Body]) -> None:
         TopicConfig(topic_name=None, attributes={"\ud800": "null"}),
     ],
 )  # fmt: skip
-def test_pieces_of_a_body_with_queues_as_keys_are_the_body(body: Body) -> None:
+def test_joined_pieces_of_body_with_queue_keys_equal_body(body: Body) -> None:
     assert b"".join(body.pieces()) == body.encode()

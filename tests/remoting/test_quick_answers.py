@@ -87,7 +87,7 @@ def found(**values: int | None) -> PullMessageResponseHeader:
     return PullMessageResponseHeader(**{**given, "topic_sys_flag": 0, "group_sys_flag": 1, **values})
 
 
-def test_a_quick_pull_answer_has_the_ordinary_head(rng: random.Random) -> None:
+def test_quick_pull_answer_has_head_of_plain_encoder(rng: random.Random) -> None:
     for _ in range(50):
         body = rng.randbytes(rng.randrange(50))
         header = found(next_begin_offset=rng.randrange(1 << 63), max_offset=rng.randrange(1 << 63))

@@ -50,19 +50,19 @@ def test_compressed_registration_lacks_flags_and_order() -> None:
     assert read.topic_config_serialize_wrapper.topic_config_table["t"] == TopicConfig(topic_name="t")
 
 
-def test_a_number_that_is_no_int_of_java_s_is_refused() -> None:
+def test_number_outside_java_int_is_refused() -> None:
     wrong = TopicConfig(topic_name="t", read_queue_nums=3_000_000_000)
     with pytest.raises(RemotingCommandError, match="the body holds no topic: 't 3000000000 "):
         decode_compressed(encode_compressed(body_of(wrong)))
 
 
-def test_a_broker_older_than_5_sends_no_mappings() -> None:
+def test_registration_of_broker_before_5_has_no_mappings() -> None:
     plain = zlib.decompress(encode_compressed(body_of(ORDERS)))
     assert decode_compressed(zlib.compress(plain[:-4])) == body_of(ORDERS)
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_a_cut_body_is_refused(cut: int) -> None:
+def test_truncated_body_is_refused(cut: int) -> None:
     raw = encode_compressed(body_of(ORDERS, mappings=(STATIC,)))
     with pytest.raises(RemotingCommandError):
         decode_compressed(raw[:-cut])
@@ -82,7 +82,7 @@ def test_damaged_counts_and_texts_never_raise_anything_else(rng: random.Random) 
             continue
 
 
-def test_a_body_that_grows_beyond_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_decompressing_above_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "MAX_INFLATED_BYTES", 1000)
     with pytest.raises(RemotingCommandError, match="beyond 1000 bytes"):
         decode_compressed(zlib.compress(bytes(100_000)))

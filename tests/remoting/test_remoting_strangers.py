@@ -120,7 +120,7 @@ class Served:
         (b"\xff" * 16, "a frame of 4294967299 bytes is larger than 16777216"),
     ],
 )
-def test_a_server_names_the_protocol_that_was_spoken_instead(begin: bytes, reason: str) -> None:
+def test_foreign_protocol_is_named_in_log(begin: bytes, reason: str) -> None:
     async def scenario() -> None:
         async with Served(tls=TlsServer(TlsMode.DISABLED)) as served:
             assert (await served.said_to(begin)).startswith(reason)
@@ -128,7 +128,7 @@ def test_a_server_names_the_protocol_that_was_spoken_instead(begin: bytes, reaso
     asyncio.run(scenario())
 
 
-def test_a_server_that_enforces_tls_names_the_protocol_too() -> None:
+def test_foreign_protocol_at_enforced_tls_is_named_in_log() -> None:
     async def scenario() -> None:
         async with Served(tls=TlsServer(TlsMode.ENFORCING)) as served:
             assert (await served.said_to(b"PRI * HTTP/2.0\r\n\r\n")).startswith("HTTP/2 was spoken")
@@ -136,7 +136,7 @@ def test_a_server_that_enforces_tls_names_the_protocol_too() -> None:
     asyncio.run(scenario())
 
 
-def test_a_header_is_bounded_before_it_is_read() -> None:
+def test_header_length_is_limited_before_reading() -> None:
     async def scenario() -> None:
         async with Served() as served:
             reason = await served.said_to(struct.pack(">II", 15 << 20, KNOWN + 1))
@@ -236,7 +236,7 @@ def test_unread_answers_are_bounded_over_all_connections(run: Callable[[Scenario
     run(scenario)
 
 
-def test_requests_that_are_pipelined_do_not_delay_those_of_others(run: Callable[[Scenario], None]) -> None:
+def test_pipelined_requests_do_not_delay_other_connections(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         order: list[str] = []
 
@@ -361,7 +361,7 @@ def test_answers_under_way_are_bounded_for_each_connection(run: Callable[[Scenar
     run(scenario)
 
 
-def test_requests_that_wait_for_an_answer_are_bounded_in_bytes(
+def test_waiting_requests_are_limited_in_bytes(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One connection is not read any more; and of all together, what is too much is SYSTEM_BUSY."""
@@ -404,7 +404,7 @@ def test_requests_that_wait_for_an_answer_are_bounded_in_bytes(
     run(scenario)
 
 
-def test_requests_that_take_long_wait_for_their_turn(run: Callable[[Scenario], None]) -> None:
+def test_slow_requests_of_many_connections_take_turns(run: Callable[[Scenario], None]) -> None:
     """Single requests of many connections: after the first, one of them is answered in a turn, not one of each."""
 
     async def scenario() -> None:
@@ -438,7 +438,7 @@ def test_requests_that_take_long_wait_for_their_turn(run: Callable[[Scenario], N
     run(scenario)
 
 
-def test_connections_that_never_sent_a_request_make_room_for_others(run: Callable[[Scenario], None]) -> None:
+def test_connections_without_request_make_room_for_new_ones(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with Served(limits=ServerLimits(max_connections=3)) as served:
             asking = RemotingClient()
@@ -472,7 +472,7 @@ def test_connection_with_few_descriptors_left_is_closed(run: Callable[[Scenario]
     run(scenario)
 
 
-def test_handshakes_that_never_end_are_bounded_in_number_and_time(run: Callable[[Scenario], None]) -> None:
+def test_unfinished_handshakes_are_limited_in_number_and_time(run: Callable[[Scenario], None]) -> None:
     hello = b"\x16\x03\x01\x02\x00\x01"
 
     async def scenario() -> None:
@@ -503,7 +503,7 @@ def test_log_lines_of_bad_connections_are_limited() -> None:
     assert logs[-2] == {"event": "refused", "left_out": 500, "seconds": INTERVAL_S, "log_level": "warning"}
 
 
-def test_an_unknown_code_is_still_answered(run: Callable[[Scenario], None]) -> None:
+def test_unknown_request_code_is_answered(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with Served() as served:
             client = RemotingClient()

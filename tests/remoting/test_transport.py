@@ -160,7 +160,7 @@ def test_request_without_answer_times_out_and_without_server_fails(run: Callable
     run(scenario)
 
 
-def test_a_request_that_cannot_be_written_waits_for_no_answer(
+def test_unwritable_request_fails_without_waiting(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "MAX_PENDING_REQUESTS", 1)
@@ -175,7 +175,7 @@ def test_a_request_that_cannot_be_written_waits_for_no_answer(
     run(scenario)
 
 
-def test_a_silent_connection_is_replaced(run: Callable[[Scenario], None]) -> None:
+def test_connection_without_answers_is_replaced(run: Callable[[Scenario], None]) -> None:
     """What lies between the ends may forget a connection and tell neither; a new one goes through."""
 
     async def scenario() -> None:
@@ -218,7 +218,7 @@ def closed_door() -> Iterator[tuple[socket.socket, str]]:
         yield door, f"127.0.0.1:{door.getsockname()[1]}"
 
 
-def test_a_cancelled_caller_leaves_the_connection_attempt_to_the_others(run: Callable[[Scenario], None]) -> None:
+def test_cancelled_caller_leaves_connection_attempt_to_others(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         with closed_door() as (door, address):
             async with calling(connect_timeout_ms=30_000) as client:
@@ -238,7 +238,7 @@ def test_a_cancelled_caller_leaves_the_connection_attempt_to_the_others(run: Cal
     run(scenario)
 
 
-def test_a_failed_connection_attempt_is_an_error_for_all_waiting_callers(run: Callable[[Scenario], None]) -> None:
+def test_failed_connection_attempt_is_error_for_all_waiting_callers(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         with closed_door() as (_, address):
             async with calling(connect_timeout_ms=20) as client:
@@ -275,7 +275,7 @@ def test_one_way_request_leaves_no_pending_entry(run: Callable[[Scenario], None]
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_requests_sent_before_a_close_arrive(run: Callable[[Scenario], None], tls: bool) -> None:
+def test_requests_sent_before_close_arrive(run: Callable[[Scenario], None], tls: bool) -> None:
     async def scenario() -> None:
         seen: list[int] = []
         server = RemotingServer(RequestDispatcher({ECHO: lambda channel, request: seen.append(len(request.body))}))
@@ -293,7 +293,7 @@ def test_requests_sent_before_a_close_arrive(run: Callable[[Scenario], None], tl
     run(scenario)
 
 
-def test_closing_does_not_wait_for_a_peer_that_does_not_read(run: Callable[[Scenario], None]) -> None:
+def test_close_does_not_wait_for_peer_not_reading(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as deaf:
             address = f"127.0.0.1:{deaf.getsockname()[1]}"
@@ -457,7 +457,7 @@ class Tls:
         return self.say()
 
 
-def test_a_client_that_sent_close_notify_is_answered_and_closed(run: Callable[[Scenario], None]) -> None:
+def test_close_notify_of_client_is_answered_and_connection_closed(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (server, address):
             reader, writer = await asyncio.open_connection(*split_address(address))
@@ -511,7 +511,7 @@ def test_bytes_after_close_notify_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_close_over_tls_sends_close_notify(run: Callable[[Scenario], None], version: ssl.TLSVersion) -> None:
+def test_server_close_over_tls_sends_close_notify(run: Callable[[Scenario], None], version: ssl.TLSVersion) -> None:
     """Or the other end cannot tell the end from a connection that somebody cut."""
     context = known_to_nobody()
     context.minimum_version = context.maximum_version = version
@@ -537,7 +537,7 @@ def test_a_close_over_tls_sends_close_notify(run: Callable[[Scenario], None], ve
     run(scenario)
 
 
-def test_a_client_sends_close_notify(run: Callable[[Scenario], None]) -> None:
+def test_client_close_over_tls_sends_close_notify(run: Callable[[Scenario], None]) -> None:
     server, ended = Tls(self_signed_context(), server_side=True), asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -587,7 +587,7 @@ def test_too_many_connections_and_idle_ones_are_closed(run: Callable[[Scenario],
     run(scenario)
 
 
-def test_incomplete_frames_share_a_memory_limit(run: Callable[[Scenario], None]) -> None:
+def test_incomplete_frames_share_memory_limit(run: Callable[[Scenario], None]) -> None:
     """Whoever holds much for long goes first; a quick sender of as much stays."""
 
     async def scenario() -> None:
@@ -608,7 +608,7 @@ def test_incomplete_frames_share_a_memory_limit(run: Callable[[Scenario], None])
     run(scenario)
 
 
-def test_peer_that_does_not_read_is_paused(run: Callable[[Scenario], None]) -> None:
+def test_peer_not_reading_is_paused(run: Callable[[Scenario], None]) -> None:
     """A client that only asks: the server stops reading it, so that what it owes stays bounded."""
 
     async def scenario() -> None:
@@ -627,7 +627,7 @@ def test_peer_that_does_not_read_is_paused(run: Callable[[Scenario], None]) -> N
     run(scenario)
 
 
-def test_send_to_server_that_does_not_read_ends_at_timeout(
+def test_send_to_server_not_reading_ends_at_timeout(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "_SILENT_SECONDS", 60)  # a busy machine makes 50 ms longer than the 100 of this
@@ -722,7 +722,7 @@ async def far_away(address: str) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("apart_s", [0, 0.002])
-def test_client_that_waits_for_drain_is_not_disconnected(
+def test_client_waiting_for_drain_is_not_disconnected(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, tls: bool, apart_s: float
 ) -> None:
     """Neither while a TLS handshake lasts, nor when all who waited are let go on at once."""
@@ -790,7 +790,7 @@ def test_server_accepts_tls_and_plain_text_by_mode(run: Callable[[Scenario], Non
         ({"tls.server.mode": "disabled"}, False),
     ],
 )
-def test_a_server_without_a_certificate_makes_one(
+def test_server_without_certificate_creates_self_signed_certificate(
     run: Callable[[Scenario], None], settings: dict[str, str] | None, answered: bool
 ) -> None:
     async def scenario() -> None:
@@ -806,7 +806,7 @@ def test_a_server_without_a_certificate_makes_one(
     run(scenario)
 
 
-def test_tls_without_certificate_or_extra_closes_connection_and_names_the_extra(
+def test_tls_without_certificate_and_extra_closes_connection_and_names_extra(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)  # as if it were not installed
@@ -828,7 +828,7 @@ def test_tls_without_certificate_or_extra_closes_connection_and_names_the_extra(
     run(scenario)
 
 
-def test_a_made_certificate_is_signed_by_its_own_key(rng: random.Random) -> None:
+def test_created_certificate_is_self_signed(rng: random.Random) -> None:
     for _ in range(8):
         server = self_signed_context(name="n" * rng.randrange(1, 65))
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -1012,7 +1012,7 @@ def test_tls_is_off_by_default() -> None:
         f"host:{'9' * 5000}",
     ],
 )
-def test_an_invalid_address_is_named_in_the_error(address: str) -> None:
+def test_invalid_address_is_named_in_error(address: str) -> None:
     with pytest.raises(RemotingError, match="no address"):
         split_address(address)
 

@@ -77,7 +77,7 @@ def test_timestamps_bound_rows(path: Path) -> None:
     )
 
 
-def test_timestamps_behind_the_end(path: Path) -> None:
+def test_timestamp_after_last_message_raises_or_starts_at_end(path: Path) -> None:
     late = {"subscribe": "orders", "startingTimestamp": NOON_MS * 2}
     with pytest.raises(ConfigError, match="a time at or before the last message of topic orders, broker a, queue 0"):
         places(path, **late)
@@ -141,7 +141,7 @@ def test_maxRecordsPerPartition_limits_partitions(path: Path, most: int) -> None
     assert max(map(len, both)) <= most
 
 
-def test_max_records_of_an_odd_store(tmp_path: Path, rng: random.Random) -> None:
+def test_maxRecordsPerPartition_splits_store_of_many_topics(tmp_path: Path, rng: random.Random) -> None:
     with open_store(path=tmp_path) as store:
         fill(store, 300, rng)
     partitions = partitions_of(tmp_path, maxRecordsPerPartition=29)

@@ -117,7 +117,7 @@ def later_than(stream: Stream, end: str) -> str:
     return end
 
 
-def test_a_stream_waits_for_a_cluster_that_is_started_again(
+def test_stream_waits_for_cluster_that_is_started_again(
     broker: EmbeddedBroker, asked_often: Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(broker, "a")
@@ -137,7 +137,7 @@ def test_a_stream_waits_for_a_cluster_that_is_started_again(
 
 
 @pytest.mark.parametrize("topic", ["Alone", "Both"])
-def test_a_stream_waits_for_a_broker_that_is_started_again(
+def test_stream_waits_for_broker_that_is_started_again(
     broker: EmbeddedBroker, second: SecondBroker, topic: str, asked_often: Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The name server answers all the while: that there is no such topic, or no such broker."""

@@ -195,7 +195,7 @@ def filled_slots(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("halved", [False, True])
 @pytest.mark.parametrize("queue", [{}, {"assign": '{"orders":[0]}'}])
-def test_more_filled_slots_than_a_limit(
+def test_filler_slots_above_limit_do_not_stop_stream(
     filled_slots: Path, queue: dict[str, str], halved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if halved:
@@ -214,7 +214,9 @@ def test_more_filled_slots_than_a_limit(
 
 
 @pytest.mark.parametrize("most", [5, 12, 30])
-def test_a_read_that_begins_at_filled_slots(filled_slots: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_from_filler_slots_has_all_later_rows(
+    filled_slots: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_order, "_READ_UNITS", 10)
     expected = [row for row in expected_rows(filled_slots) if row["queue_id"] == 1 or row["queue_offset"] >= 60]
     start = '{"orders":{"0":60,"1":0}}'
@@ -240,7 +242,7 @@ def test_checkCrc_reports_damaged_bodies(store: Path) -> None:
 
 @pytest.mark.parametrize("place", [-1, 0, 115, 7_000, 115 * 141, END_OF_LOG, 1 << 62])
 @pytest.mark.parametrize("damaged", [100, 199])
-def test_a_damaged_unit_at_the_edge_of_a_range(store: Path, damaged: int, place: int) -> None:
+def test_damaged_unit_at_edge_of_range_loses_no_row(store: Path, damaged: int, place: int) -> None:
     """The log is whole, and so is the read."""
     expected = expected_rows(store)
     assert expected[-1]["phy_offset"] + expected[-1]["size"] == END_OF_LOG
@@ -266,7 +268,7 @@ def two_topics(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("damaged", "place"), [(0, None), (0, 1 << 40), (1, None), (20, None), (40, None), (48, None), (49, 1 << 40)]
 )
-def test_a_damaged_unit_where_a_queue_seems_to_end(two_topics: Path, damaged: int, place: int | None) -> None:
+def test_damaged_last_unit_of_queue_loses_no_row(two_topics: Path, damaged: int, place: int | None) -> None:
     """A read of the whole topic has what the log has of it, as one of everything."""
     expected = [row for row in expected_rows(two_topics) if row["topic"] == "orders"]
     damage_unit(two_topics, "orders", damaged, place)
@@ -277,7 +279,7 @@ def test_a_damaged_unit_where_a_queue_seems_to_end(two_topics: Path, damaged: in
     assert [row for row in rows_of(two_topics, keys="4711") if row["topic"] == "orders"] == expected
 
 
-def test_a_queue_that_ends_where_its_last_units_read_as_zeros(two_topics: Path) -> None:
+def test_zeroed_last_unit_ends_read_of_queue(two_topics: Path) -> None:
     """Nothing says that it does not: it ends there, as for any consumer, and no more of the log is read."""
     expected = [row for row in expected_rows(two_topics) if row["topic"] == "orders"]
     assert planned_bytes(two_topics, subscribe="orders") == expected[-1]["phy_offset"] + expected[-1]["size"]
@@ -287,7 +289,7 @@ def test_a_queue_that_ends_where_its_last_units_read_as_zeros(two_topics: Path) 
 
 
 @pytest.mark.parametrize("moved", [1, 7, -20])
-def test_a_damaged_unit_where_a_partition_would_begin(store: Path, moved: int) -> None:
+def test_damaged_unit_at_begin_of_partition_loses_no_row(store: Path, moved: int) -> None:
     expected = expected_rows(store)
     damage_unit(store, "orders", 100, expected[100]["phy_offset"] + moved)
     parts = partitions_of(store, maxRecordsPerPartition=100)
@@ -322,7 +324,7 @@ def planned(store: Path, **options: str) -> tuple[RocketMQReader, Any]:
     return reader, partition
 
 
-def test_a_file_that_retention_deletes_while_the_query_runs(store: Path) -> None:
+def test_log_file_deleted_during_query_raises_or_is_skipped(store: Path) -> None:
     everything = rows_of(store, "queue_offset")
     strict, partition = planned(store)
     lenient, _ = planned(store, failOnDataLoss="false")
@@ -335,7 +337,7 @@ def test_a_file_that_retention_deletes_while_the_query_runs(store: Path) -> None
     assert left == everything[in_second:]
 
 
-def test_bodies_that_do_not_decompress(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_undecompressible_body_raises_or_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with MessageStore.open(tmp_path, housekeeping=False) as store:
         store.put(Message("orders", b"plain"))
         offsets = [store.put(Message("orders", b"not packed", sys_flag=1 | kind << 8)).phy_offset for kind in range(5)]
@@ -353,7 +355,7 @@ def test_bodies_that_do_not_decompress(tmp_path: Path, caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("kind", [0x100, 0x200, 0x300])
-def test_a_packed_body_that_is_cut_short(golden: Callable[[str], Path], tmp_path: Path, kind: int) -> None:
+def test_truncated_compressed_body_raises(golden: Callable[[str], Path], tmp_path: Path, kind: int) -> None:
     rows = expected_rows(golden("direct-mixed") / "store", decompress=False)
     packed = next(row["body"] for row in rows if row["sys_flag"] & 1 and row["sys_flag"] & 0x700 == kind)
     with MessageStore.open(tmp_path, housekeeping=False) as store:
@@ -362,7 +364,7 @@ def test_a_packed_body_that_is_cut_short(golden: Callable[[str], Path], tmp_path
         rows_of(tmp_path)
 
 
-def test_a_body_over_the_limit_cannot_be_decompressed(tmp_path: Path) -> None:
+def test_body_over_limit_cannot_be_decompressed(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, housekeeping=False) as store:
         for size in (10_000, 10_001):
             store.put(Message("orders", zlib.compress(bytes(size)), sys_flag=1))

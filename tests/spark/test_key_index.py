@@ -54,7 +54,7 @@ def with_keys(rows: list[Row], *keys: str, topic: str | None = None) -> list[Row
     return [row for row in rows if set(keys) & set(row["keys"]) and topic in (None, row["topic"])]
 
 
-def test_a_key_is_found_where_the_index_says(path: Path) -> None:
+def test_key_filter_reads_records_named_by_index(path: Path) -> None:
     rows = expected_rows(path)
     for keys in (["k7"], ["k7", "k39", "none"], ["AaAa"], ["none"]):
         found = rows_of(path, keys=",".join(keys))
@@ -166,14 +166,14 @@ def test_record_with_keys_in_several_index_files_is_found_once(tmp_path: Path, i
 
 
 @pytest.mark.parametrize("damage", [no_slots, headers])
-def test_a_damaged_index_loses_nothing(path: Path, damage: Damage, rng: random.Random) -> None:
+def test_damaged_index_loses_nothing(path: Path, damage: Damage, rng: random.Random) -> None:
     damage(path, rng)
     everything = expected_rows(path)
     for key in ("k0", "k20", "k39", "BBBB"):
         assert rows_of(path, keys=key) == with_keys(everything, key)
 
 
-def test_an_index_damaged_anywhere_is_no_error(tmp_path: Path, rng: random.Random) -> None:
+def test_index_damaged_anywhere_raises_nothing(tmp_path: Path, rng: random.Random) -> None:
     with open_store(path=tmp_path) as store:
         fill(store, 300, rng)
     index_damaged(tmp_path, rng)

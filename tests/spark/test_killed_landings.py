@@ -73,7 +73,7 @@ def test_command_on_spark_killed_by_sigkill_lands_each_message_once(
 
 
 @pytest.mark.slow
-def test_end_of_the_jvm_is_one_line_and_the_next_landing_continues(tmp_path: Path) -> None:
+def test_end_of_jvm_is_one_line_and_next_landing_continues(tmp_path: Path) -> None:
     store = unpack("direct-mixed", tmp_path) / "store"
     whole, lake = Lake(tmp_path / "whole", TableFormat.DELTA), Lake(tmp_path / "lake", TableFormat.DELTA)
     land(whole, store)

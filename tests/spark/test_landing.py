@@ -91,7 +91,7 @@ def data_files(root: Path) -> int:
         pytest.param("broker-4.9.8", TableFormat.DELTA, marks=pytest.mark.slow),
     ],
 )
-def test_landing_on_spark_has_the_rows_of_the_local_engine(
+def test_landing_on_spark_has_rows_of_local_engine(
     name: str, kind: TableFormat, tmp_path: Path, spark: SparkSession
 ) -> None:
     store = unpack(name, tmp_path) / "store"
@@ -122,7 +122,7 @@ def test_engines_take_turns_at_one_table(kind: TableFormat, tmp_path: Path, spar
     assert lake.target.open().head().state.totals == once.totals  # type: ignore[union-attr]
 
 
-def test_frozen_lander_on_spark_that_wakes_leaves_nothing(tmp_path: Path, spark: SparkSession) -> None:
+def test_frozen_spark_landing_leaves_nothing_on_waking(tmp_path: Path, spark: SparkSession) -> None:
     store = unpack("direct-propcrc", tmp_path) / "store"
     for kind in FORMATS:
         lake = Lake(tmp_path / kind.value, kind)
@@ -137,7 +137,7 @@ def test_frozen_lander_on_spark_that_wakes_leaves_nothing(tmp_path: Path, spark:
         assert data_files(lake.root) == files
 
 
-def test_local_lander_that_wakes_after_one_on_spark_leaves_nothing(tmp_path: Path, spark: SparkSession) -> None:
+def test_local_landing_waking_after_spark_landing_leaves_nothing(tmp_path: Path, spark: SparkSession) -> None:
     store = unpack("direct-propcrc", tmp_path) / "store"
     lake = Lake(tmp_path / "lake", TableFormat.DELTA)
     frozen = landing_of(lake, store, commit_rows=300).run_pass()
@@ -174,7 +174,7 @@ def bodies() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_inferred_columns_grow_on_spark_as_in_the_local_engine(
+def test_inferred_columns_grow_on_spark_as_in_local_engine(
     kind: TableFormat, tmp_path: Path, spark: SparkSession
 ) -> None:
     put(tmp_path / "store", bodies())
@@ -260,7 +260,7 @@ def test_failed_job_leaves_no_file_and_no_row(
     assert sum(commit.totals.rows for commit in landing.run_pass()) == len(lake.messages()) == 1127
 
 
-def test_log_file_that_retention_deletes_after_the_plan_is_named(tmp_path: Path, spark: SparkSession) -> None:
+def test_log_file_deleted_after_planning_is_named(tmp_path: Path, spark: SparkSession) -> None:
     store = unpack("lost-queues-many-files", tmp_path) / "store"
     whole, lake = Lake(tmp_path / "whole", TableFormat.DELTA), Lake(tmp_path / "lake", TableFormat.DELTA)
     land(whole, store)
@@ -276,7 +276,7 @@ def test_log_file_that_retention_deletes_after_the_plan_is_named(tmp_path: Path,
     assert messages | missing == {name[:3] for name in whole.messages()}
 
 
-def test_cluster_lands_on_spark_as_with_the_local_engine(
+def test_cluster_landing_on_spark_equals_that_of_local_engine(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "TASK_MESSAGES", 70)
@@ -297,7 +297,7 @@ def test_cluster_lands_on_spark_as_with_the_local_engine(
     assert contents(there) == contents(here)
 
 
-def test_land_takes_the_options_of_the_command(tmp_path: Path, spark: SparkSession) -> None:
+def test_land_function_accepts_options_of_command(tmp_path: Path, spark: SparkSession) -> None:
     store = unpack("broker-features", tmp_path) / "store"
     told: list[int] = []
     summary = land_on_spark(

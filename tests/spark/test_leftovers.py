@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
     return store_of_ten(tmp_path / "s")
 
 
-def test_files_that_do_not_go_fail_no_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undeletable_files_do_not_fail_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that failed is run again, and the rows of this one are in."""
     files, unlink = staged(path, batch(5)), Path.unlink
 
@@ -55,7 +55,7 @@ def everything(path: Path) -> list[str]:
     return sorted(str(file.relative_to(path / "spark")) for file in (path / "spark").rglob("*"))
 
 
-def test_a_write_without_a_name_leaves_nothing(path: Path) -> None:
+def test_unnamed_write_leaves_no_files(path: Path) -> None:
     """A task that its driver did not choose is done before the commit; and what older versions left goes, too."""
     assert sink(path).commit("q", 0, staged(path, batch(5)))
     for left in (f"batch-{7:032x}.json", f"batch-{8:032x}.new"):
@@ -68,7 +68,7 @@ def test_a_write_without_a_name_leaves_nothing(path: Path) -> None:
     assert everything(path) == ["ledger", "ledger/batch-7.json", "ledger/q.json", "staging"]
 
 
-def test_a_write_without_a_name_that_is_committed_again_puts_nothing(path: Path) -> None:
+def test_second_commit_of_unnamed_write_stores_nothing(path: Path) -> None:
     """Spark commits a writer once. If it ever did so twice, the error would be better than the rows."""
     task = writer(path)
     done = task.write(iter([batch(5)]))
@@ -80,7 +80,7 @@ def test_a_write_without_a_name_that_is_committed_again_puts_nothing(path: Path)
 
 
 @pytest.mark.parametrize("kill_at", range(2, STEPS))
-def test_a_write_without_a_name_that_is_killed(path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int) -> None:
+def test_killed_unnamed_write_stores_each_row_once(path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int) -> None:
     """Its line goes when no commit is under way any more: until then it says that the rows are in."""
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     task = writer(path)
@@ -91,7 +91,7 @@ def test_a_write_without_a_name_that_is_killed(path: Path, monkeypatch: pytest.M
     assert everything(path) == ["ledger", "ledger/q.json", "staging"]
 
 
-def test_lines_that_do_not_go_fail_no_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undeletable_ledger_lines_do_not_fail_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task, unlink = writer(path), Path.unlink
 
     def refused(file: Path, missing_ok: bool = False) -> None:
@@ -144,7 +144,7 @@ def test_leftovers_of_killed_drivers_are_removed_after_a_week(path: Path) -> Non
     assert stored(path) == expected(10)
 
 
-def test_a_batch_is_as_old_as_its_newest_file(path: Path) -> None:
+def test_age_of_batch_is_that_of_newest_file(path: Path) -> None:
     """Its driver waits for the slowest task, and a task is at work as long as it writes."""
     waiting = staged(path, batch(5), batch(5, 5), app="slow")
     left = left_by_a_killed_driver(path, "slow", f"{9:032x}.arrow", "1-2.arrow")
@@ -155,7 +155,7 @@ def test_a_batch_is_as_old_as_its_newest_file(path: Path) -> None:
     assert Counter(stored(path)) == Counter(expected(15))
 
 
-def test_a_task_that_ends_after_the_commit(path: Path) -> None:
+def test_files_of_task_ending_after_commit_are_removed(path: Path) -> None:
     """Spark runs a task twice where it is slow, takes the first that is done, and waits for no other."""
     task = writer(path)
     task.commit([task.write(iter([batch(5)]))])
@@ -166,7 +166,7 @@ def test_a_task_that_ends_after_the_commit(path: Path) -> None:
     assert everything(path) == ["ledger", "ledger/q.json", "staging"]
 
 
-def test_files_of_a_running_commit_are_kept_at_any_age(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_running_commit_are_kept_at_any_age(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what the commit at work puts, nor what it finishes for a driver that was killed."""
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     killed, own = staged(path, batch(30)), staged(path, batch(5, 30), app="own")
@@ -176,7 +176,7 @@ def test_files_of_a_running_commit_are_kept_at_any_age(path: Path, monkeypatch: 
     assert stored(path) == expected(35)
 
 
-def test_a_search_for_leftovers_that_fails_fails_no_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_search_for_leftovers_does_not_fail_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task of another driver takes its file back in that moment."""
     left_by_a_killed_driver(path, "other", "0-1.arrow")
     task, stat = writer(path), Path.stat
@@ -192,7 +192,7 @@ def test_a_search_for_leftovers_that_fails_fails_no_write(path: Path, monkeypatc
     assert stored(path) == expected(5)
 
 
-def test_a_folder_that_is_cleared_away_while_a_task_begins(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_removed_during_start_of_task_is_created_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_wanted, cleared = staging._require_wanted, []
 
     def clear_once(folder: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_folder_that_is_cleared_away_while_a_task_begins(path: Path, monkeypat
     assert stored(path) == expected(5)
 
 
-def test_the_way_to_what_is_durable_is_durable_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parent_directories_of_durable_files_are_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A staged file, or the line that says that a batch is in, would be lost with a directory whose name is."""
     names, synced = RealFileSystem.sync_directory, set[Path]()
 

@@ -29,7 +29,7 @@ def rows(path: Path, **options: str) -> list[Row]:
 
 @pytest.mark.parametrize("where", ["store", "."])
 @pytest.mark.parametrize("directories", [["log"], ["b", "a"]])
-def test_the_log_is_read_where_the_broker_conf_says(tmp_path: Path, where: str, directories: list[str]) -> None:
+def test_log_is_read_where_broker_conf_says(tmp_path: Path, where: str, directories: list[str]) -> None:
     setting = make_store(tmp_path / "store", *(tmp_path / name for name in directories))
     with pytest.raises(StoreError, match=r"commitlog.*is missing.*store\.storePathCommitLog"):
         rows(tmp_path / "store")
@@ -38,7 +38,7 @@ def test_the_log_is_read_where_the_broker_conf_says(tmp_path: Path, where: str, 
     assert len({(row["queue_id"], row["queue_offset"]) for row in found}) == MESSAGES
 
 
-def test_the_log_is_read_where_the_option_says(tmp_path: Path) -> None:
+def test_log_is_read_where_option_says(tmp_path: Path) -> None:
     setting = make_store(tmp_path / "store", tmp_path / "a", tmp_path / "b")
     assert len(rows(tmp_path / "store", **{"store.storePathCommitLog": setting})) == MESSAGES
     make_store(tmp_path / "other" / "store", tmp_path / "c")
@@ -49,7 +49,7 @@ def test_the_log_is_read_where_the_option_says(tmp_path: Path) -> None:
         )
 
 
-def test_a_copy_of_a_store_with_its_log_is_read_and_not_the_log_of_the_original(tmp_path: Path) -> None:
+def test_copied_store_reads_its_own_log(tmp_path: Path) -> None:
     make_store(tmp_path / "store", tmp_path / "store" / "commitlog")
     (tmp_path / "store" / "broker.conf").write_text(f"storePathCommitLog={tmp_path}/nowhere\n")
     assert len(rows(tmp_path / "store")) == MESSAGES

@@ -118,7 +118,7 @@ JOBS: dict[str, Callable[[Any, Path], Any]] = {
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("other", SOURCES)
-def test_an_executor_that_has_another_store_is_an_error(
+def test_executor_with_other_store_raises(
     store: Path, monkeypatch: pytest.MonkeyPatch, job: str, other: Callable[[Path], None]
 ) -> None:
     before = tree(store)
@@ -133,7 +133,7 @@ def test_an_executor_that_has_another_store_is_an_error(
 
 @pytest.mark.parametrize("job", ["export", "salvage", "rebuild"])
 @pytest.mark.parametrize("other", [nothing, an_empty_mount])
-def test_an_executor_that_writes_elsewhere_is_an_error(
+def test_executor_writing_to_other_directory_raises(
     store: Path, monkeypatch: pytest.MonkeyPatch, job: str, other: Callable[[Path], None]
 ) -> None:
     """What it had written would be nowhere."""
@@ -163,7 +163,7 @@ def test_deletion_by_retention_does_not_look_like_another_store(store: Path) -> 
         mount.require(files)
 
 
-def test_retention_of_a_log_in_two_directories_is_no_other_store(tmp_path: Path) -> None:
+def test_retention_of_log_in_two_directories_is_not_taken_for_other_store(tmp_path: Path) -> None:
     store, second = make_store(tmp_path / "store", count=1500), tmp_path / "second"
     second.mkdir()
     for path in sorted((store / "commitlog").iterdir())[1::2]:
@@ -182,7 +182,7 @@ def test_retention_of_a_log_in_two_directories_is_no_other_store(tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_a_file_that_is_empty_or_cannot_be_read_has_no_mark(store: Path, number: int) -> None:
+def test_empty_or_unreadable_log_file_has_no_mark(store: Path, number: int) -> None:
     """A writer may begin it meanwhile."""
     path = sorted((store / "commitlog").iterdir())[number]
     raw = path.read_bytes()

@@ -124,7 +124,7 @@ def test_every_option_is_tested() -> None:
         ({"path": "/x", "qwertz": "3"}, "no such option; there is path, nameserver, subscribe"),
     ],
 )
-def test_options_that_do_not_go_together(options: dict[str, str], says: str) -> None:
+def test_conflicting_options_are_refused_in_one_line(options: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ReadOptions.parse(options)
     assert says in str(raised.value)
@@ -136,7 +136,7 @@ SECRETS = ("secretKeys", "tls.client.keyPasswd", "passwort", "kafka.sasl.jaas.co
 
 @pytest.mark.parametrize("name", SECRETS)
 @pytest.mark.parametrize("parse", [ReadOptions.parse, WriteOptions.parse])
-def test_a_secret_whose_name_is_misspelt_is_not_shown(name: str, parse: Callable[[dict[str, str]], object]) -> None:
+def test_secret_whose_name_is_misspelt_is_not_shown(name: str, parse: Callable[[dict[str, str]], object]) -> None:
     for spelt in (name, name.lower(), name.upper()):
         with pytest.raises(ConfigError, match=re.escape(f"{spelt}='…' is not allowed")) as raised:
             parse({"nameserver": "h:1", spelt: "hunter2"})
@@ -158,7 +158,7 @@ def test_a_secret_whose_name_is_misspelt_is_not_shown(name: str, parse: Callable
         ({"endingOffsetsByTimestamp": '{"a":{"0":5}}'}, True, "not in a stream, which has no end"),
     ],
 )
-def test_an_option_of_the_other_kind_of_read_is_refused(options: dict[str, str], streaming: bool, says: str) -> None:
+def test_option_of_other_read_mode_is_refused(options: dict[str, str], streaming: bool, says: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ReadOptions.parse({"path": "/x", **options}, streaming=streaming)
     assert says in str(raised.value)
@@ -190,7 +190,7 @@ IGNORED: list[tuple[dict[str, str], bool, str]] = [
 
 
 @pytest.mark.parametrize(("options", "streaming", "says"), IGNORED)
-def test_an_option_without_effect_is_logged(
+def test_option_without_effect_is_logged(
     options: dict[str, str], streaming: bool, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As Kafka's connector has it: a program may give all its reads the same options."""
@@ -207,13 +207,13 @@ def test_write_with_ineffective_signature_option_logs_warning(caplog: pytest.Log
 
 
 @pytest.mark.parametrize("wrong", ["-1", "many", "1.5"])
-def test_retries_are_a_number(wrong: str) -> None:
+def test_invalid_retry_count_is_refused(wrong: str) -> None:
     assert WriteOptions.parse({"nameserver": "h:1", "retryTimesWhenSendFailed": "0"}).retry_times_when_send_failed == 0
     with pytest.raises(ConfigError, match=f"retryTimesWhenSendFailed='{wrong}' is not allowed: a whole number of at"):
         WriteOptions.parse({"nameserver": "h:1", "retryTimesWhenSendFailed": wrong})
 
 
-def test_write_with_retention_option_logs_that_it_has_no_effect(
+def test_write_with_retention_option_logs_missing_effect(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     keys = {"store.fileReservedTime": "1", "STORE.DELETEWHEN": "04", "store.diskMaxUsedSpaceRatio": "50"}
@@ -224,7 +224,7 @@ def test_write_with_retention_option_logs_that_it_has_no_effect(
     assert caplog.messages[0].endswith("a sink deletes no messages and delivers none that are delayed")
 
 
-def test_a_directory_without_a_store_is_refused(tmp_path: Path) -> None:
+def test_directory_without_store_is_refused(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "nowhere", "does not exist"), (tmp_path, "is not a RocketMQ store")):
         source = RocketMQDataSource({"path": str(path)})
         with pytest.raises(NotAStoreError, match=reason):
@@ -266,7 +266,7 @@ def test_schema_with_non_nullable_columns_is_accepted() -> None:
         check_schema(StructType([]))
 
 
-def test_scope_of_option_is_a_column_of_its_row() -> None:
+def test_scope_of_option_is_enforced_from_its_row() -> None:
     of = options._OF
     assert set(of[options.Scope.CLUSTER]) == {"access_key", "secret_key"}
     assert set(of[options.Scope.PATH]) == {"message_index_enable", "retired_brokers", "store_path_commit_log"}

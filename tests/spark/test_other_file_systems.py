@@ -66,7 +66,7 @@ def path(tmp_path: Path, rng: random.Random) -> Path:
     ],
     ids=str,
 )
-def test_rows_are_those_of_a_local_store(path: Path, options: dict[str, object]) -> None:
+def test_rows_of_other_file_system_equal_those_of_local_store(path: Path, options: dict[str, object]) -> None:
     found = [row for part in partitions_of(f"{SCHEME}{path}", **options) for row in part]
     assert in_log_order(found) == in_log_order(rows_of(path, **options))
     if not options:
@@ -74,7 +74,9 @@ def test_rows_are_those_of_a_local_store(path: Path, options: dict[str, object])
 
 
 @pytest.mark.parametrize("options", [{"maxRecordsPerPartition": 50}, {"minPartitions": 3}], ids=str)
-def test_a_damaged_unit_where_a_partition_would_begin(tmp_path: Path, options: dict[str, object]) -> None:
+def test_damaged_unit_at_begin_of_partition_on_other_file_system_loses_no_row(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(150))
     expected = expected_rows(tmp_path)
@@ -86,7 +88,7 @@ def test_a_damaged_unit_where_a_partition_would_begin(tmp_path: Path, options: d
 
 @pytest.mark.parametrize("place", [1 << 33, 1 << 62])
 @pytest.mark.parametrize("topic", ["orders", "other"])
-def test_a_damaged_last_unit(tmp_path: Path, topic: str, place: int) -> None:
+def test_damaged_last_unit_is_not_taken_for_end_of_log(tmp_path: Path, topic: str, place: int) -> None:
     """It says where the log ends, and is not believed: nothing behind that is planned, and no message is lost."""
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(300) + numbered(20, topic="other"))
@@ -99,7 +101,7 @@ def test_a_damaged_last_unit(tmp_path: Path, topic: str, place: int) -> None:
 
 
 @pytest.mark.parametrize("damaged", [0, 7, 18])
-def test_a_damaged_unit_where_a_queue_seems_to_end(tmp_path: Path, damaged: int) -> None:
+def test_damaged_last_unit_on_other_file_system_loses_no_row(tmp_path: Path, damaged: int) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(20) + numbered(100, topic="other"))
     expected = expected_rows(tmp_path)[:20]
@@ -157,7 +159,7 @@ def test_globs_and_streams_work_on_other_file_system(path: Path) -> None:
     assert [body for batch in found for body in bodies(batch)] == [b"%08d" % number for number in range(170)]
 
 
-def test_a_time_is_sought_in_what_came_since_the_first_look(path: Path) -> None:
+def test_timestamp_is_searched_only_in_new_messages(path: Path) -> None:
     given = {"path": f"{SCHEME}{path}", "subscribe": "late", "startingTimestamp": str(LATER_MS)}
     options = ReadOptions.parse({**given, "startingOffsetsByTimestampStrategy": "latest"}, streaming=True)
     origin = StoreOrigin(options)
@@ -169,7 +171,7 @@ def test_a_time_is_sought_in_what_came_since_the_first_look(path: Path) -> None:
     assert starting(options, origin, origin.extents(), streaming=True) == begins
 
 
-def test_no_time_of_a_queue_that_is_not_there(path: Path) -> None:
+def test_timestamp_of_missing_queue_is_offset_0(path: Path) -> None:
     store = RemoteStore(places.Location(str(path), f"{SCHEME}{path}"))
     assert store.offset_at("nowhere", 0, 0) == 0
 
@@ -181,7 +183,7 @@ def test_retention_on_other_file_system_is_no_loss(path: Path) -> None:
     assert in_log_order(there) == in_log_order(rows_of(path, subscribe="orders"))
 
 
-def test_a_store_that_was_not_closed(path: Path) -> None:
+def test_unclosed_remote_store_is_refused(path: Path) -> None:
     (path / "abort").touch()
     with pytest.raises(StoreError, match="recover it, or copy it to a local disk"):
         rows_of(f"{SCHEME}{path}")
@@ -224,7 +226,7 @@ PARTS = ("", "commitlog", "consumequeue", "consumequeue/orders", "consumequeue/o
 
 
 @pytest.mark.parametrize("part", [*PARTS, "broker.conf", "../broker.conf"])
-def test_a_file_system_that_fails_is_not_an_empty_one(
+def test_failed_file_system_is_not_read_as_empty(
     path: Path, part: str, fail: Callable[[Path, Exception], None]
 ) -> None:
     fail((path / part).resolve(), OSError("AWS Error SLOW_DOWN during ListObjectsV2"))
@@ -236,7 +238,7 @@ DENIED = (PermissionError(13, "Permission denied"), OSError("AWS Error ACCESS_DE
 
 
 @pytest.mark.parametrize("error", DENIED, ids=str)
-def test_unreadable_paths_outside_the_store_are_ignored(
+def test_unreadable_paths_outside_store_are_ignored(
     path: Path, fail: Callable[[Path, Exception], None], error: OSError
 ) -> None:
     """The directory above a store is nobody's promise, nor what else a glob matches; the store's own parts are."""
@@ -251,7 +253,7 @@ def test_unreadable_paths_outside_the_store_are_ignored(
         rows_of(f"{SCHEME}{path}")
 
 
-def test_a_list_of_paths_that_is_longer_than_any_name(path: Path) -> None:
+def test_path_list_longer_than_file_name_limit_is_read(path: Path) -> None:
     assert rows_of(",".join([str(path)] * 300)) == rows_of(path)
 
 
@@ -290,9 +292,7 @@ def test_s3a_addresses_are_read_as_s3(path: Path, monkeypatch: pytest.MonkeyPatc
     assert asked == {f"s3:/{path}?region=eu-west-1"}
 
 
-def test_an_error_of_pyarrow_that_is_no_OSError_is_one_line(
-    path: Path, fail: Callable[[Path, Exception], None]
-) -> None:
+def test_pyarrow_error_outside_OSError_is_one_line(path: Path, fail: Callable[[Path, Exception], None]) -> None:
     fail(path, ArrowException("Check for support failed:\n  no token"))
     with pytest.raises(StoreError, match=r"broker-a: cannot be listed: Check for support failed: no token$"):
         rows_of(f"{SCHEME}{path}")

@@ -110,9 +110,7 @@ NOT_RETENTION = {
 @pytest.mark.parametrize("harm", NOT_MOUNTED.values(), ids=NOT_MOUNTED)
 @pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
 @pytest.mark.usefixtures("elsewhere")
-def test_an_executor_without_the_store_is_an_error_that_names_its_host(
-    store: Path, harm: Callable[[Path], None], scheme: str
-) -> None:
+def test_executor_without_store_raises_and_names_host(store: Path, harm: Callable[[Path], None], scheme: str) -> None:
     read = planned(f"{scheme}{store}")
     assert len(read()) == 600
     harm(store)
@@ -124,16 +122,14 @@ def test_an_executor_without_the_store_is_an_error_that_names_its_host(
 @pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
 @pytest.mark.parametrize("most", ["600", "50"], ids=["one run", "many runs"])
 @pytest.mark.usefixtures("elsewhere")
-def test_an_executor_that_has_another_log_is_an_error(
-    store: Path, harm: Callable[[Path], None], scheme: str, most: str
-) -> None:
+def test_executor_with_other_log_raises(store: Path, harm: Callable[[Path], None], scheme: str, most: str) -> None:
     read = planned(f"{scheme}{store}", maxRecordsPerPartition=most)
     harm(store)
     with pytest.raises(StoreError, match=r"that the query was planned on|did not delete it|was longer|is missing"):
         read()
 
 
-def test_retention_that_leaves_a_later_log_of_another_store_is_an_error(store: Path) -> None:
+def test_later_log_of_other_store_raises(store: Path) -> None:
     """Its first file is behind the planned one, as after retention, but it does not end as the planned log did."""
     read = planned(store)
     make_store(store.parent / "other", 2000, topic="others")
@@ -144,7 +140,7 @@ def test_retention_that_leaves_a_later_log_of_another_store_is_an_error(store: P
         read()
 
 
-def test_retention_while_a_query_runs_is_data_loss_only(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_during_query_is_data_loss(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     left = [row["queue_offset"] for row in expected_rows(store) if row["phy_offset"] >= FILE_BYTES]
     read = planned(store)
     log_file(store, 0).unlink()
@@ -152,7 +148,7 @@ def test_retention_while_a_query_runs_is_data_loss_only(store: Path, caplog: pyt
     assert f"{offset_name(0)}: the file went away" in caplog.text
 
 
-def test_a_file_that_may_not_be_read_on_an_executor_is_an_error(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_on_executor_raises(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, opened = planned(store), os.open
 
     def refuses(path: str, *how: Any, **more: Any) -> int:
@@ -165,7 +161,7 @@ def test_a_file_that_may_not_be_read_on_an_executor_is_an_error(store: Path, mon
         read()
 
 
-def test_a_bad_sector_costs_the_messages_in_it_and_is_named(
+def test_bad_sector_loses_only_its_messages_and_is_named(
     store: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = expected_rows(store)
@@ -192,7 +188,7 @@ def test_a_bad_sector_costs_the_messages_in_it_and_is_named(
 
 @pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
 @pytest.mark.usefixtures("elsewhere")
-def test_a_log_that_is_missing_beside_its_queues_is_an_error_for_the_driver(store: Path, scheme: str) -> None:
+def test_missing_log_beside_queues_raises_on_driver(store: Path, scheme: str) -> None:
     only_an_empty_log(store)
     with pytest.raises(StoreError, match=r"commitlog.*is missing or has no log file.*mount the disk"):
         rows_of(f"{scheme}{store}", failOnDataLoss=False)
@@ -202,13 +198,13 @@ def test_a_log_that_is_missing_beside_its_queues_is_an_error_for_the_driver(stor
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_remote_store_whose_queues_are_missing_is_an_error(store: Path) -> None:
+def test_remote_store_without_queues_raises(store: Path) -> None:
     shutil.rmtree(store / "consumequeue")
     with pytest.raises(StoreError, match="has no queue, although the log has messages"):
         rows_of(f"{SCHEME}{store}", failOnDataLoss=False)
 
 
-def test_a_short_file_at_planning_is_data_loss_that_names_file_and_offsets(store: Path) -> None:
+def test_short_file_at_planning_is_data_loss_naming_file_and_offsets(store: Path) -> None:
     file, losses = log_file(store, 1), list[str]()
     with StoreView(NamedStore("broker-a", Location(str(store)))) as view:
         os.truncate(file, 1000)
@@ -252,7 +248,7 @@ ENDS = {
 
 @pytest.mark.parametrize("harm", ENDS.values(), ids=ENDS)
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders"}], ids=["all", "a topic"])
-def test_a_log_that_ends_before_its_queues_is_data_loss(
+def test_log_ending_before_its_queues_is_data_loss(
     store: Path, harm: Callable[[Path], None], options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     harm(store)
@@ -271,7 +267,7 @@ def test_a_log_that_ends_before_its_queues_is_data_loss(
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_remote_log_that_ends_before_its_queues_is_data_loss(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_remote_log_ending_before_its_queues_is_data_loss(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     log_file(store, -1).unlink()
     with pytest.raises(DataLossError, match=r"queue 0: the messages at offsets \d+ to 599 are missing: the log in"):
         rows_of(f"{SCHEME}{store}")
@@ -282,16 +278,14 @@ def test_a_remote_log_that_ends_before_its_queues_is_data_loss(store: Path, capl
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("scheme", ["", SCHEME], ids=["local", "remote"])
 @pytest.mark.usefixtures("elsewhere")
-def test_a_batch_of_whole_queues_needs_no_file_of_a_queue(store: Path, number: int, scheme: str) -> None:
+def test_batch_over_whole_queues_opens_no_queue_file(store: Path, number: int, scheme: str) -> None:
     make_store(store, 50, topic="others")  # behind them in the log
     sorted((store / "consumequeue" / "orders" / "0").iterdir())[number].unlink()
     rows = rows_of(f"{scheme}{store}", subscribe="orders", failOnDataLoss=False)
     assert [row["queue_offset"] for row in rows] == list(range(600))
 
 
-def test_every_record_that_a_lenient_read_passes_over_is_in_a_range_it_logs(
-    store: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lenient_read_logs_range_of_every_skipped_record(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copy(log_file(store, 2), log_file(store, 1))
     raw = bytearray(log_file(store, 3).read_bytes())
     raw[:5000] = bytes(5000)

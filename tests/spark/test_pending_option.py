@@ -83,13 +83,13 @@ def test_pending_rows_equal_pending_records(store: Path, options: dict[str, str]
 
 
 @pytest.mark.slow
-def test_a_query_counts_what_is_owed(spark: SparkSession, store: Path) -> None:
+def test_pending_option_counts_pending_messages(spark: SparkSession, store: Path) -> None:
     frame = spark.read.format("rocketmq").option("path", str(store)).option("pending", "true").load()
     found = frame.groupBy("pending_kind").sum("pending_count").collect()
     assert dict(map(tuple, found)) == {"delay": 10, "timer": 9, "half": 2, "pop": 2}
 
 
-def test_a_store_that_owes_nothing_has_no_rows(tmp_path: Path) -> None:
+def test_pending_option_without_pending_messages_has_no_rows(tmp_path: Path) -> None:
     case = TimerCase(RealFileSystem(), tmp_path / "store", config=CONFIG)
     case.store.put(Message("orders", b"now"))
     case.close()
@@ -111,13 +111,13 @@ def test_contradicting_options_are_refused(store: Path, options: dict[str, str])
         RocketMQDataSource({"path": str(store), **options}).schema()
 
 
-def test_a_stream_is_refused(store: Path) -> None:
+def test_stream_with_pending_option_is_refused(store: Path) -> None:
     source = RocketMQDataSource({"path": str(store), "pending": "true"})
     with pytest.raises(ConfigError, match="pending"):
         source.streamReader(source.schema())
 
 
-def test_damage_is_a_loss_of_data(store: Path, tmp_path: Path) -> None:
+def test_damage_with_pending_option_is_data_loss(store: Path, tmp_path: Path) -> None:
     copy = tmp_path / "store"
     shutil.copytree(store, copy)
     unit = copy / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "4" / f"{0:020d}"

@@ -98,7 +98,7 @@ def test_both_engines_assign_swapped_queues_by_their_records(
 
 # Neither engine rebuilds where a file of the log is missing; a broker does not start with it either.
 @pytest.mark.parametrize("damage", ["no_queues", "broken", "no_end", "wrong_records"])
-def test_rebuild_makes_the_bytes_of_the_local_engine(
+def test_rebuild_on_spark_writes_bytes_of_local_engine(
     spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
 ) -> None:
     store = filled(tmp_path / "store", rng)
@@ -108,7 +108,9 @@ def test_rebuild_makes_the_bytes_of_the_local_engine(
     assert_rebuilt_alike(spark, *copies(store, tmp_path), config=SMALL, given=GEOMETRY_KEYS)
 
 
-def test_rebuild_lists_quarantined_and_torn_records_as_the_local_engine(spark: SparkSession, tmp_path: Path) -> None:
+def test_rebuild_on_spark_lists_quarantined_and_torn_records_of_local_engine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     strays = store_of_strays(tmp_path / "store")
     local, other = copies(tmp_path / "store", tmp_path)
     report = assert_rebuilt_alike(spark, local, other, config=SMALL, given=GEOMETRY_KEYS)
@@ -117,12 +119,12 @@ def test_rebuild_lists_quarantined_and_torn_records_as_the_local_engine(spark: S
 
 
 @pytest.mark.parametrize("name", [pytest.param("broker-features", marks=SLOW), "lost-queues-many-files"])
-def test_rebuild_of_a_golden_store(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_rebuild_of_golden_store_on_spark_equals_local_engine(spark: SparkSession, tmp_path: Path, name: str) -> None:
     store = unpack(name, tmp_path) / "store"
     assert_rebuilt_alike(spark, *copies(store, tmp_path))
 
 
-def test_a_topic_that_was_deleted_stays_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_rebuild_on_spark_keeps_deleted_topic_deleted(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "store"
     with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         for number in range(200):
@@ -138,7 +140,9 @@ def test_a_topic_that_was_deleted_stays_so(spark: SparkSession, tmp_path: Path) 
         assert store.get("kept", 2, 0).max_offset == 50
 
 
-def test_rebuild_with_option_makes_only_that_part(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+def test_rebuild_with_part_option_writes_only_that_part(
+    spark: SparkSession, tmp_path: Path, rng: random.Random
+) -> None:
     store = filled(tmp_path / "store", rng, 300)
     no_queues(store, rng)
     for part in ("queues", "index"):
@@ -159,7 +163,7 @@ def with_a_topic_made_anew(path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("kind", "text"), [(DiskFullError, "no room on the disk"), (StoreError, "ZeroDivisionError")])
-def test_a_rebuild_that_fails_leaves_the_old_files(
+def test_failed_rebuild_keeps_old_files(
     spark: SparkSession,
     tmp_path: Path,
     rng: random.Random,
@@ -207,7 +211,7 @@ def assert_verified_alike(spark: SparkSession, store: Path, **options: Any) -> l
     ["nothing", "no_queues", *(pytest.param(one, marks=SLOW) for one in ("queues_damaged", "index_damaged")),
      "broken", "everything"],
 )  # fmt: skip
-def test_verify_finds_what_the_local_engine_finds(
+def test_verify_on_spark_has_findings_of_local_engine(
     spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
 ) -> None:
     store = filled(tmp_path / "store", rng)
@@ -222,7 +226,7 @@ def test_verify_finds_what_the_local_engine_finds(
 @pytest.mark.parametrize(
     "damage", [pytest.param("nothing", marks=SLOW), "everything", "no_end", pytest.param("with_crc", marks=SLOW)]
 )
-def test_salvage_makes_the_store_of_the_local_engine(
+def test_salvage_on_spark_writes_store_of_local_engine(
     spark: SparkSession, tmp_path: Path, rng: random.Random, damage: str
 ) -> None:
     config = replace(SMALL, enabled_append_prop_crc=True) if damage == "with_crc" else SMALL
@@ -264,7 +268,7 @@ def exported(out: Path) -> dict[str, list[Any]]:
         (ExportFormat.JSONL, ExportSelection(frozenset({"orders"}), 0, from_offset=5, to_offset=90)),
     ],
 )
-def test_export_has_the_rows_of_the_local_engine(
+def test_export_on_spark_has_rows_of_local_engine(
     spark: SparkSession, tmp_path: Path, rng: random.Random, kind: ExportFormat, selection: ExportSelection
 ) -> None:
     store = filled(tmp_path / "store", rng)
@@ -278,7 +282,7 @@ def test_export_has_the_rows_of_the_local_engine(
     assert replace(report, **sizes) == replace(expected, **sizes)
 
 
-def test_an_export_that_fails_leaves_nothing(
+def test_failed_export_leaves_nothing(
     spark: SparkSession, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, out = filled(tmp_path / "store", rng, 300), tmp_path / "out"
@@ -319,7 +323,7 @@ def lose_units_and_files(store: Path, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("damage", [copy_over, flip_bodies_and_ends, lose_units_and_files])
-def test_both_engines_export_the_same_of_a_damaged_store_and_name_the_same_messages(
+def test_both_engines_export_same_rows_and_name_same_losses_of_damaged_store(
     spark: SparkSession, tmp_path: Path, rng: random.Random, damage: Callable[[Path, random.Random], None]
 ) -> None:
     store = filled(tmp_path / "store", rng)
@@ -400,7 +404,7 @@ def staged_entry(stage: EntryStage, kind: type[StoreError], file: io.BufferedWri
             stage.staged()
 
 
-def test_entries_that_a_full_or_broken_disk_does_not_take(tmp_path: Path) -> None:
+def test_staged_entries_on_full_or_broken_disk_raise(tmp_path: Path) -> None:
     full, nowhere = EntryStage(tmp_path), EntryStage(tmp_path)
     full._path, nowhere._path = Path("/dev/full"), tmp_path
     with pytest.raises(DiskFullError):

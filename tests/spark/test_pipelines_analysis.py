@@ -116,7 +116,7 @@ def test_analysis_page_loads_nothing_from_network(analysis: StoreAnalysis) -> No
     assert re.findall(r'(?:src|href)="', re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == []
 
 
-def test_rows_beyond_the_limit_of_the_page_are_counted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_above_page_limit_are_counted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     # (topic, offset, hour), in the order of the log.
     log = [("a", 0, 0), ("b", 0, 0), ("c", 0, 0), ("a", 1, 1), ("b", 2, 1), ("c", 1, 2), ("a", 5, 3), ("a", 4, 3)]
     hours = [datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in range(4)]
@@ -139,7 +139,7 @@ def test_rows_beyond_the_limit_of_the_page_are_counted(spark: SparkSession, monk
     assert "The newest 2 hours with messages; older ones are not shown." in page
 
 
-def test_a_store_without_messages_has_a_page() -> None:
+def test_store_without_messages_has_page() -> None:
     names = ("topics", "messages", "bytes", "largest_bytes", "compressed", "queues")
     totals: dict[str, Any] = {**dict.fromkeys(names, 0), "first": None, "last": None}
     frames = ("topics", "hours", "tags", "skew", "keys", "largest", "kinds", "disorder")
@@ -147,12 +147,12 @@ def test_a_store_without_messages_has_a_page() -> None:
     assert "0 messages of 0 topics" in page
 
 
-def test_a_directory_without_a_store_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_directory_without_store_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError):
         write_analysis(spark, str(tmp_path), tmp_path / "report.html")
 
 
-def test_a_module_that_is_not_there_is_named() -> None:
+def test_missing_module_is_named_in_error() -> None:
     program = """if True:
         import sys
         sys.modules["vl_convert"] = None
@@ -164,7 +164,7 @@ def test_a_module_that_is_not_there_is_named() -> None:
     assert done.stderr == "gantrymq: the page needs the module vl_convert: pip install 'gantrymq[report]'\n"
 
 
-def test_a_spark_that_does_not_start_is_named(tmp_path: Path) -> None:
+def test_failed_start_of_spark_is_named_in_error(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gantrymq.spark.pipelines", "broker-a", "store.html"]
     environment = os.environ | {"JAVA_HOME": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

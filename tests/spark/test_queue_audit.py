@@ -150,7 +150,7 @@ def test_read_of_healthy_store_reports_no_loss(
 
 @every_read
 @pytest.mark.parametrize(("lie", "share"), [*zip(LIES, (0, 0.4, 1) * 3, strict=False), (later_offset, 0)])
-def test_a_record_whose_header_or_body_is_damaged_is_named(
+def test_record_whose_header_or_body_is_damaged_is_named(
     store: KnownStore,
     read: Callable[..., list[Row]],
     lie: Callable[[KnownStore, int], None],
@@ -168,7 +168,7 @@ def test_a_record_whose_header_or_body_is_damaged_is_named(
 
 @every_read
 @pytest.mark.parametrize(("source", "target"), [(0, 3), (3, 0)])
-def test_messages_under_a_copy_of_other_records_are_named(
+def test_messages_overwritten_by_copied_records_are_named(
     store: KnownStore,
     read: Callable[..., list[Row]],
     source: int,
@@ -185,7 +185,7 @@ def test_messages_under_a_copy_of_other_records_are_named(
 
 
 @pytest.mark.parametrize("lie", [other_queue, earlier_offset])
-def test_of_two_claims_of_an_offset_the_one_that_the_queue_names_counts(
+def test_queue_unit_decides_between_two_records_of_same_offset(
     store: KnownStore, lie: Callable[[KnownStore, int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     slot, put = store.at(0.7)
@@ -204,7 +204,7 @@ def test_another_file_system_is_compared_too(store: KnownStore, caplog: pytest.L
 
 
 @every_read
-def test_a_queue_that_is_lost_is_named(
+def test_lost_queue_is_named(
     store: KnownStore, read: Callable[..., list[Row]], caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.rmtree(store.path / "consumequeue" / "orders" / "1")
@@ -239,7 +239,7 @@ def test_read_of_recreated_topic_reports_no_loss(
     assert caplog.text == ""
 
 
-def test_a_limit_of_rows_does_not_wait_for_the_end(store: KnownStore) -> None:
+def test_row_limit_does_not_wait_for_end_of_audit(store: KnownStore) -> None:
     """What is not read to its end is not compared."""
     no_such_queue(store, store.at(0.9)[1].phy_offset)
     reader = RocketMQDataSource({"path": str(store.path)}).reader(fields(*COLUMNS))

@@ -23,7 +23,7 @@ from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, fill, kill_while_p
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("decompress", [True, False])
-def test_golden_rows_equal_the_reference(golden: Callable[[str], Path], name: str, decompress: bool) -> None:
+def test_golden_rows_equal_reference(golden: Callable[[str], Path], name: str, decompress: bool) -> None:
     store = golden(name) / "store"
     assert rows_of(store, decompress=decompress) == expected_rows(store, decompress=decompress)
 
@@ -39,7 +39,7 @@ def test_more_partitions_give_the_same_rows(golden: Callable[[str], Path], name:
     ]
 
 
-def test_the_topics_of_the_system_are_read_where_none_is_chosen(golden: Callable[[str], Path]) -> None:
+def test_system_topics_are_read_without_topic_selection(golden: Callable[[str], Path]) -> None:
     """Half messages, whatever became of them, and delayed ones; a topic's own queues have what was committed."""
     store = golden("broker-features") / "store"
     everything = Counter(row["topic"] for row in rows_of(store, "topic"))
@@ -147,7 +147,7 @@ def test_topics_select_rows(tmp_path: Path) -> None:
     assert rows_of(tmp_path, brokerName="broker-a", subscribe="主题") == [{**those_of("主题")[0], "broker": "broker-a"}]
 
 
-def test_a_late_topic_is_not_sought_where_it_is_not(tmp_path: Path) -> None:
+def test_late_topic_reads_only_its_part_of_log(tmp_path: Path) -> None:
     from gantrymq.spark.options import ReadOptions
     from gantrymq.spark.plan.batch import plan_batch
 
@@ -191,7 +191,7 @@ def without_keep(rows: list[Row]) -> list[tuple[int, bytes]]:
     ],
     ids=str,
 )
-def test_a_topic_that_was_made_again_has_its_new_messages_alone(made_again: Path, options: dict[str, object]) -> None:
+def test_recreated_topic_has_only_its_new_messages(made_again: Path, options: dict[str, object]) -> None:
     """Their offsets are those of the old ones once more, whatever else is read."""
     rows = rows_of(made_again, "topic", "queue_offset", "body", **options)
     assert without_keep(rows) == [(0, b"new 0"), (1, b"new 1")]
@@ -205,7 +205,7 @@ def test_stream_of_recreated_topic_reads_new_messages(made_again: Path, options:
 
 
 @pytest.mark.parametrize("place", [-1, 7, 1 << 33])
-def test_a_damaged_first_unit_hides_nothing_of_the_topic(made_again: Path, place: int) -> None:
+def test_damaged_first_unit_hides_no_message_of_topic(made_again: Path, place: int) -> None:
     """Where the topic begins cannot be told then."""
     damage_unit(made_again, "again", 0, place)
     assert without_keep(rows_of(made_again))[-2:] == [(0, b"new 0"), (1, b"new 1")]

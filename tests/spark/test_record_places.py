@@ -14,7 +14,7 @@ from gantrymq.store.reader import StoreReader
 from store_cases import numbered, open_store
 
 
-def test_the_first_record_behind_an_offset_is_found(tmp_path: Path) -> None:
+def test_first_record_after_offset_is_found(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         places = [store.put(message).phy_offset for message in numbered(50)]
     with StoreReader.open(tmp_path) as reader:
@@ -23,9 +23,7 @@ def test_the_first_record_behind_an_offset_is_found(tmp_path: Path) -> None:
             assert record_at_or_after(reader, (), place + 1) == following
 
 
-def test_a_log_file_that_is_cut_under_the_reader_ends_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_file_truncated_during_read_does_not_kill_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_file, "_FETCHED_S", 0.0)  # pages that were asked for just now are asked for again
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(100))

@@ -73,7 +73,7 @@ def test_installed_pyspark_release_reads_and_writes(store: Path, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("packages", [OLD_SPARK, None], ids=["older", "this"])
-def test_messages_between_the_first_calls_of_a_stream_are_read_once(tmp_path: Path, packages: Path | None) -> None:
+def test_messages_between_first_calls_of_stream_are_read_once(tmp_path: Path, packages: Path | None) -> None:
     """Two runs die inside their first batch, which the third repeats."""
     (tmp_path / "stores").mkdir()
     found = outcomes(tmp_path / "stores", tmp_path / "room", packages, STARTS)
@@ -122,7 +122,7 @@ def run(code: str) -> str:
 
 
 @pytest.mark.parametrize("names", [(), SINCE_4_1], ids=["4.1", "4.0"])
-def test_an_api_without_what_newer_releases_have(store: Path, names: tuple[str, ...]) -> None:
+def test_spark_api_without_newer_names_reads_same_rows(store: Path, names: tuple[str, ...]) -> None:
     """Spark's own part is left out: the names that are not there, and what is called in their place."""
     code = (
         HIDE.format(names=names)
@@ -156,7 +156,7 @@ except Exception as error:
     )
 
 
-def test_a_stream_of_an_older_release_skips_no_recreated_queue(store: Path) -> None:
+def test_stream_of_older_release_skips_no_recreated_queue(store: Path) -> None:
     """It is asked for an end without being told the start, so that a reset can only be an error."""
     code = (
         HIDE.format(names=())
@@ -178,7 +178,7 @@ except Exception as error:
 @pytest.mark.parametrize(
     "harm", ['sys.modules["pyarrow"] = None', 'sys.modules["gantrymq.spark.source"] = None', "del api.DataSourceWriter"]
 )
-def test_importing_the_format_never_fails_and_its_use_says_why(harm: str) -> None:
+def test_use_of_format_without_requirement_names_it(harm: str) -> None:
     """Spark imports every module of such a name, and one that raises takes all Python data sources down."""
     code = f"""
 import sys
@@ -207,9 +207,7 @@ NO_SOURCES = {
 
 
 @pytest.mark.parametrize("content", NO_SOURCES.values(), ids=NO_SOURCES)
-def test_importing_the_format_never_fails_with_a_pyspark_without_python_data_sources(
-    content: str, tmp_path: Path
-) -> None:
+def test_use_of_format_with_old_pyspark_names_requirement(content: str, tmp_path: Path) -> None:
     """PySpark 3.5 has none; what else stands in for pyspark there must not matter."""
     code = f"""
 import sys
@@ -230,7 +228,7 @@ except ImportError as error:
     assert run(code).startswith('format("rocketmq") cannot be loaded: ')
 
 
-def test_importing_the_format_never_fails_without_pyspark() -> None:
+def test_import_of_format_without_pyspark_succeeds() -> None:
     code = """
 import sys
 sys.modules["pyspark"] = None

@@ -73,7 +73,7 @@ def test_repeated_last_batch_with_other_rows_logs_warning(
     assert f"{path} has 5 rows of batch 0 of q already: the 7 rows of batch 0, which were written again" in caplog.text
 
 
-def test_a_checkpoint_that_was_set_back_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_set_back_raises(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its next batch has the number of one that is in the store, and rows that are not."""
     for number in range(3):
         commit(monkeypatch, path, "q", number, batch(5, 5 * number))
@@ -86,7 +86,7 @@ def test_a_checkpoint_that_was_set_back_is_an_error(path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("number", [0, 1, 7])
-def test_a_name_of_another_query_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_app_name_of_other_query_raises(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """A new checkpoint counts from 0 again, or two queries run under one name."""
     for known in range(2):
         commit(monkeypatch, path, "first", known, batch(5, 5 * known), txnAppId="app", txnVersion=0)
@@ -98,14 +98,14 @@ def test_a_name_of_another_query_is_an_error(path: Path, monkeypatch: pytest.Mon
     assert stored(path) == expected(15)
 
 
-def test_a_line_of_an_older_version_names_no_query(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_line_of_older_version_has_no_query_id(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sink(path).commit("q", 0, staged(path, batch(5)))
     commit(monkeypatch, path, "q", 1, batch(5, 5))
     assert stored(path) == expected(10)
 
 
 @pytest.mark.parametrize("kill_at", [3, 6])
-def test_a_batch_that_another_query_finishes_keeps_its_query(
+def test_batch_finished_by_other_query_keeps_query_id(
     path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
     monkeypatch.setattr("gantrymq.spark.write.store_sink._PUT_ROWS", 10)
@@ -117,9 +117,7 @@ def test_a_batch_that_another_query_finishes_keeps_its_query(
         commit(monkeypatch, path, "second", 2, batch(5, 35), txnAppId="app", txnVersion=0)
 
 
-def test_a_version_that_is_written_again_with_other_rows_is_a_warning(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rewritten_version_with_other_rows_causes_warning(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert sink(path).commit("job", 3, staged(path, batch(5), app="job", version=3))
     with caplog.at_level(logging.INFO, "gantrymq.spark"):
         assert not sink(path).commit("job", 3, staged(path, batch(5), app="job", version=3))
@@ -153,7 +151,7 @@ def empty(file: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [lose, cut, empty])
-def test_a_staged_file_that_is_not_whole_is_an_error_that_names_it(path: Path, harm: Any) -> None:
+def test_incomplete_staged_file_raises_and_is_named(path: Path, harm: Any) -> None:
     files = staged(path, batch(50), batch(50, 50))
     harm(files[1])
     with pytest.raises(StoreError, match=f"{files[1].name}.*(is missing|cannot be read)"):
@@ -164,9 +162,7 @@ def test_a_staged_file_that_is_not_whole_is_an_error_that_names_it(path: Path, h
 
 
 @pytest.mark.parametrize("mount", ["none", "empty", "other"])
-def test_an_executor_without_the_store_is_an_error_that_names_its_host(
-    path: Path, monkeypatch: pytest.MonkeyPatch, mount: str
-) -> None:
+def test_executor_without_store_raises_and_names_host(path: Path, monkeypatch: pytest.MonkeyPatch, mount: str) -> None:
     writer, _ = write(monkeypatch, path, "q", 0)
     shutil.rmtree(path)
     if mount == "empty":

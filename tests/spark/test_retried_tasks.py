@@ -39,7 +39,7 @@ def from_cluster(namesrv: str, topic: str) -> Counter[bytes]:
 
 
 @pytest.mark.slow
-def test_a_store_has_every_row_once_and_a_cluster_at_least_once(source: Path, tmp_path: Path) -> None:
+def test_store_has_every_row_once_and_cluster_at_least_once(source: Path, tmp_path: Path) -> None:
     """What a task has sent when it fails is sent again: such rows are in the cluster several times."""
     room = tmp_path / "room"
     room.mkdir()
@@ -57,7 +57,7 @@ def test_a_store_has_every_row_once_and_a_cluster_at_least_once(source: Path, tm
 
 
 @pytest.mark.parametrize("kind", ["batch", "stream"])
-def test_a_retried_task_sends_all_its_rows_again(kind: str) -> None:
+def test_retried_task_sends_all_rows_again(kind: str) -> None:
     """The rows of its first batch are in the cluster twice, the others once."""
     first, second = (
         pa.record_batch({"topic": ["again"] * 20, "body": [b"%d" % at for at in range(low, low + 20)]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gantrymq.spark.runs import split_proportionally
 
 
-def test_every_waiting_source_gets_a_share() -> None:
+def test_every_waiting_source_gets_share() -> None:
     """Also where most have a little, again and again, and one has so much that there would be no end of it."""
     waiting = {f"queue-{number:03}": 5 for number in range(160)} | {"a": 1_000_000, "z": 1}
     for _ in range(10):

@@ -62,7 +62,9 @@ def bad(request: pytest.FixtureRequest, image: tuple[Path, Path], tmp_path: Path
         yield store, store / name, block * BLOCK_BYTES
 
 
-def test_a_batch_reads_the_rest_or_names_the_place(spark: SparkSession, bad: tuple[Path, Path, int]) -> None:
+def test_batch_with_bad_sector_skips_it_or_raises_with_its_range(
+    spark: SparkSession, bad: tuple[Path, Path, int]
+) -> None:
     store, path, begin = bad
     frame = spark.read.format("rocketmq").option("path", str(store))
     lenient = frame.option("failOnDataLoss", "false").load().select("queue_id", "queue_offset").collect()
@@ -93,7 +95,7 @@ def test_spark_tools_equal_local_engine_on_bad_disk(
     assert exported.account == here.account
 
 
-def test_a_rebuild_names_what_the_local_engine_names(
+def test_rebuild_of_bad_disk_on_spark_names_losses_of_local_engine(
     spark: SparkSession, image: tuple[Path, Path], tmp_path: Path
 ) -> None:
     name = sorted((image[0] / "commitlog").iterdir())[1].relative_to(image[0])

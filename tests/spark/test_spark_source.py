@@ -48,7 +48,7 @@ def test_default_schema_has_documented_columns(spark: SparkSession, store: Path)
     assert loaded.schema == RocketMQDataSource({"path": str(store), "columns": "all"}).schema()
 
 
-def test_read_without_schema_has_inexpensive_columns(spark: SparkSession, store: Path) -> None:
+def test_read_without_schema_omits_expensive_columns(spark: SparkSession, store: Path) -> None:
     plain = ["topic", "queue_id", "queue_offset", "body", "tags", "store_timestamp"]
     reading = spark.read.format("rocketmq")
     assert reading.load(str(store)).columns == plain
@@ -74,12 +74,12 @@ def test_columns_option_selects_columns(store: Path, options: dict[str, str], co
     assert RocketMQDataSource({"path": str(store), **options}).schema().names == columns
 
 
-def test_an_unknown_column_names_the_nearest(store: Path) -> None:
+def test_unknown_column_names_nearest(store: Path) -> None:
     with pytest.raises(ConfigError, match=r"columns='msgid' is not allowed: all, or columns .*: msg_id"):
         RocketMQDataSource({"path": str(store), "columns": "topic,msgid"}).schema()
 
 
-def test_a_session_whose_timestamps_have_no_zone(spark: SparkSession, store: Path) -> None:
+def test_session_with_timestamp_ntz_reads_timestamps_with_zone(spark: SparkSession, store: Path) -> None:
     """What the type ``timestamp`` of a schema in words means is up to the session."""
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:
@@ -119,7 +119,7 @@ def test_partitions_follow_options(spark: SparkSession, store: Path) -> None:
         assert loaded.count() == 1100
 
 
-def test_a_dataframe_is_one_snapshot(spark: SparkSession, tmp_path: Path) -> None:
+def test_dataframe_is_one_snapshot(spark: SparkSession, tmp_path: Path) -> None:
     """Spark plans a loaded source once, at its first action; who wants to see more loads again."""
     with open_store(path=tmp_path) as store:
         loaded = spark.read.format("rocketmq").load(str(tmp_path))
@@ -163,7 +163,7 @@ def test_wrong_schema_raises(spark: SparkSession, store: Path) -> None:
             spark.read.format("rocketmq").schema(schema).load(str(store)).collect()
 
 
-def test_an_executors_error_names_file_and_offset(spark: SparkSession, store: Path) -> None:
+def test_executors_error_names_file_and_offset(spark: SparkSession, store: Path) -> None:
     victim = expected_rows(store)[40]
     file = store / "commitlog" / f"{0:020d}"
     raw = bytearray(file.read_bytes())
@@ -176,7 +176,7 @@ def test_an_executors_error_names_file_and_offset(spark: SparkSession, store: Pa
     assert source.option("failOnDataLoss", "false").load(str(store)).count() == 1099
 
 
-def test_golden_store_by_registration(spark: SparkSession, golden: Callable[[str], Path]) -> None:
+def test_registered_format_reads_golden_store(spark: SparkSession, golden: Callable[[str], Path]) -> None:
     """A session that does not find the format by itself can be given it."""
     spark.dataSource.register(RocketMQDataSource)
     assert spark.read.format("rocketmq").load(str(golden("broker-features") / "store")).count() == 444

@@ -87,9 +87,7 @@ def test_availableNow_stream_continues_after_restart(
     assert bodies(sink) == expected(150)
 
 
-def test_a_batch_whose_commit_spark_did_not_note_adds_nothing(
-    spark: SparkSession, source: Path, sink: Path, tmp_path: Path
-) -> None:
+def test_rerun_of_committed_batch_adds_no_row(spark: SparkSession, source: Path, sink: Path, tmp_path: Path) -> None:
     run(spark, source, sink, tmp_path / "c", maxOffsetsPerTrigger=60)
     last = max((tmp_path / "c" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
     last.unlink()
@@ -114,7 +112,7 @@ def test_batch_write_stores_rows(spark: SparkSession, sink: Path) -> None:
     assert not list(sink.glob("spark/**/*.arrow"))
 
 
-def test_loss_ends_a_query_by_name(spark: SparkSession, source: Path, sink: Path, tmp_path: Path) -> None:
+def test_data_loss_ends_query_with_named_error(spark: SparkSession, source: Path, sink: Path, tmp_path: Path) -> None:
     run(spark, source, sink, tmp_path / "c")
     with open_store(path=source) as store:
         store.put_batch(numbered(600, first=100))
@@ -160,7 +158,7 @@ def test_pushed_filters_keep_rows(spark: SparkSession, source: Path) -> None:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_filters_of_a_frame_remove_no_rows_of_its_other_uses(spark: SparkSession, tmp_path: Path) -> None:
+def test_filter_on_frame_does_not_affect_its_other_uses(spark: SparkSession, tmp_path: Path) -> None:
     """Spark 4.3 keeps for a loaded frame what the last filters left, and gives other uses of it no more than that.
 
     So filters are taken only where they are asked for: what a session's setting says must not lose rows.

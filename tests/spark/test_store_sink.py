@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
     return store_of_ten(tmp_path / "s")
 
 
-def test_a_batch_is_in_once(path: Path) -> None:
+def test_repeated_batch_is_stored_once(path: Path) -> None:
     assert sink(path).commit("q", 0, staged(path, batch(50), batch(25, 50)))
     assert stored(path) == expected(75)
     again = staged(path, batch(75))
@@ -97,9 +97,7 @@ def test_another_query_finishes_what_was_begun(path: Path, monkeypatch: pytest.M
     assert stored(path) == expected(35)
 
 
-def test_a_begun_commit_is_finished_with_the_settings_of_its_writer(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_begun_commit_is_finished_with_settings_of_its_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     files, others = staged(path, batch(30)), staged(path, pa.record_batch({"topic": ["o"], "body": ["1"]}), app="other")
     assert commit_until_killed(path, files, 3, batch=0)
@@ -107,7 +105,7 @@ def test_a_begun_commit_is_finished_with_the_settings_of_its_writer(
     assert stored(path) == expected(30)
 
 
-def test_a_commit_begun_by_an_older_version_is_finished(path: Path) -> None:
+def test_commit_begun_by_older_version_is_finished(path: Path) -> None:
     """It did not write its settings down."""
     names = [str(file.relative_to(path)) for file in staged(path, batch(30))]
     with StoreReader.open(path) as reader:
@@ -118,9 +116,7 @@ def test_a_commit_begun_by_an_older_version_is_finished(path: Path) -> None:
     assert stored(path) == expected(30)
 
 
-def test_a_commit_that_is_slow_to_end_is_not_ended_by_another_query(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_commit_is_not_finished_by_other_query(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is closed, and free for others, before the ledger says so."""
     steps: list[str] = []
     real = {name: getattr(Ledger, name) for name in ("begin", "commit", "end")}
@@ -145,7 +141,7 @@ def test_a_commit_that_is_slow_to_end_is_not_ended_by_another_query(
     assert stored(path) == expected(35)
 
 
-def test_a_begun_commit_survives_an_abort(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_begun_commit_survives_abort(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     files, unused = staged(path, batch(30)), staged(path, batch(1))
     assert commit_until_killed(path, files, 3, batch=0)
@@ -157,7 +153,7 @@ def test_a_begun_commit_survives_an_abort(path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kill_at", range(2, STEPS))
-def test_an_older_batch_is_finished_without_the_files_of_the_next(
+def test_older_batch_is_finished_without_files_of_next(
     path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
     """The driver of batch 1 dies when the tasks of batch 2, by the same name, have staged their rows already."""
@@ -171,7 +167,7 @@ def test_an_older_batch_is_finished_without_the_files_of_the_next(
     assert leftovers(path) == ["spark/ledger", "spark/staging"]
 
 
-def test_a_batch_leaves_the_files_of_later_ones(path: Path) -> None:
+def test_batch_leaves_files_of_later_ones(path: Path) -> None:
     files = {version: staged(path, batch(5, 5 * version), version=version) for version in range(4)}
     for version in (0, 2, 1, 3):
         assert sink(path).commit("q", version, files[version]) is (version != 1)
@@ -189,7 +185,7 @@ def test_missing_staged_files_fail_only_their_own_query(path: Path) -> None:
     assert stored(path) == expected(5)
 
 
-def test_a_begun_commit_in_deleted_files_raises(path: Path) -> None:
+def test_begun_commit_with_deleted_files_raises(path: Path) -> None:
     files = staged(path, batch(900))
     sink(path).commit("other", 0, staged(path, batch(900), app="other"))
     for file in sorted((path / "commitlog").iterdir())[:2]:
@@ -245,7 +241,7 @@ def test_rows_without_queue_take_queues_in_turn(path: Path) -> None:
         assert [queue[1:] for queue in reader.queues() if queue[0] == "orders"] == [(0, 0, 3), (1, 0, 2), (2, 0, 2)]
 
 
-def test_the_option_topic_wins_over_the_column(path: Path) -> None:
+def test_option_topic_wins_over_column(path: Path) -> None:
     """As with Kafka's connector: what was read is written elsewhere as it is."""
     task = writer(path, topic="orders")
     task.commit([task.write(iter([batch(3, topic="others")]))])
@@ -285,7 +281,7 @@ def test_write_creates_new_store(tmp_path: Path) -> None:
     assert {file.stat().st_size for file in (tmp_path / "new" / "commitlog").iterdir()} == {1 << 20}
 
 
-def test_a_file_is_no_store(tmp_path: Path) -> None:
+def test_write_to_file_instead_of_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "store"):
         with pytest.raises(NotAStoreError, match=f"{tmp_path}/file: is a file where a directory is needed"):
@@ -312,7 +308,7 @@ def test_names_of_writers_as_long_as_names_of_files(path: Path, app: str) -> Non
         ),
     ],
 )
-def test_rows_that_are_refused_leave_nothing(path: Path, columns: dict[str, Any], says: str) -> None:
+def test_refused_rows_leave_nothing(path: Path, columns: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as raised:
         writer(path).write(iter([pa.record_batch(columns)]))
     assert says in str(raised.value)
@@ -381,7 +377,7 @@ def test_overwrite_is_refused(path: Path) -> None:
     source.streamWriter(schema=schema, overwrite=False)
 
 
-def test_a_task_that_fails_leaves_no_file(path: Path) -> None:
+def test_failed_task_leaves_no_file(path: Path) -> None:
     def rows() -> Iterator[pa.RecordBatch]:
         yield batch(5)
         raise OSError("gone")
@@ -391,7 +387,7 @@ def test_a_task_that_fails_leaves_no_file(path: Path) -> None:
     assert not list(path.glob("spark/**/*.arrow"))
 
 
-def test_an_aborted_write_leaves_nothing(path: Path) -> None:
+def test_aborted_write_leaves_nothing(path: Path) -> None:
     task = writer(path)
     done = task.write(iter([batch(5)]))
     assert isinstance(done, Staged)
@@ -423,7 +419,7 @@ def test_write_failing_during_put_names_pending_rows(path: Path, monkeypatch: py
     assert stored(path) == expected(26)
 
 
-def test_tasks_that_outlive_an_aborted_write_leave_nothing(path: Path) -> None:
+def test_tasks_outliving_aborted_write_leave_nothing(path: Path) -> None:
     """One is done, but its driver gave up before it heard of it; another one ends later."""
     task = writer(path)
     task.write(iter([batch(5)]))

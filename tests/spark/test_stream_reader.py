@@ -39,7 +39,7 @@ def numbers(count: int, first: int = 0) -> list[bytes]:
     return [b"%08d" % number for number in range(first, first + count)]
 
 
-def test_offsets_are_json_that_startingOffsets_takes(tmp_path: Path) -> None:
+def test_stream_offsets_are_valid_startingOffsets(tmp_path: Path) -> None:
     path = tmp_path / "broker-a"
     with open_store(path=path) as store:
         store.put_batch(
@@ -53,7 +53,7 @@ def test_offsets_are_json_that_startingOffsets_takes(tmp_path: Path) -> None:
             assert json.dumps(offsets(again.checkpoint)) == text
 
 
-def test_it_begins_with_what_comes(tmp_path: Path) -> None:
+def test_stream_without_startingOffsets_begins_with_new_messages(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(50))
         with Stream(tmp_path, *BODY) as stream:
@@ -65,7 +65,7 @@ def test_it_begins_with_what_comes(tmp_path: Path) -> None:
             assert bodies(stream.batch()) == numbers(900, 57)
 
 
-def test_a_batch_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
+def test_repeated_read_of_batch_has_same_rows(tmp_path: Path) -> None:
     with open_store(path=tmp_path) as store, Stream(tmp_path, startingOffsets="earliest") as stream:
         fill(store, 200, random.Random(1))
         start, end = stream.checkpoint, stream.latest()
@@ -91,7 +91,7 @@ def test_all_rows_once_over_many_triggers(tmp_path: Path, rng: random.Random) ->
     stream.reader.stop()
 
 
-def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trigger_reads_only_new_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     read: list[int] = []
     open_reader, read_into = store_view.open_reader, OpenLogFile.read_into
@@ -115,7 +115,7 @@ def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
     assert sum(read) < 20 * 60_000
 
 
-def test_a_torn_record_ends_the_tail(tmp_path: Path) -> None:
+def test_torn_record_ends_batch_until_completed(tmp_path: Path) -> None:
     """A power cut tears sectors of the disk, wherever the tail begins."""
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(3))
@@ -134,7 +134,7 @@ def test_a_torn_record_ends_the_tail(tmp_path: Path) -> None:
     assert (tail.records, tail.end) == (1, torn)
 
 
-def test_a_log_that_cannot_be_read_is_not_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_log_is_not_taken_for_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that finds nothing new for ever, and says nothing, would be taken for one that is idle."""
     opened, refused = os.open, ""
 
@@ -178,7 +178,7 @@ def test_stream_reads_stores_added_later(tmp_path: Path) -> None:
     assert sorted(row["broker"] for row in rows) == ["broker-a"] + ["broker-b"] * 3
 
 
-def test_a_limit_cuts_in_the_order_of_the_log(tmp_path: Path, rng: random.Random) -> None:
+def test_limit_takes_first_rows_in_log_order(tmp_path: Path, rng: random.Random) -> None:
     with open_store(path=tmp_path) as store:
         fill(store, 200, rng)
         with Stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=37) as stream:
@@ -192,7 +192,7 @@ def test_a_limit_cuts_in_the_order_of_the_log(tmp_path: Path, rng: random.Random
     assert 0 < len(first[-1]) <= 37
 
 
-def test_a_limit_over_several_stores(tmp_path: Path) -> None:
+def test_limit_over_several_stores_is_shared_by_their_backlog(tmp_path: Path) -> None:
     for broker, count in (("a", 100), ("b", 50)):
         with open_store(path=tmp_path / broker) as store:
             store.put_batch(numbered(count))
@@ -202,7 +202,7 @@ def test_a_limit_over_several_stores(tmp_path: Path) -> None:
     assert [sum(row["broker"] == "a" for row in batch) for batch in batches] == [20] * 5
 
 
-def test_a_large_limit_is_found_by_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_limit_is_located_by_bisection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gantrymq.spark.plan import log_order
 
     monkeypatch.setattr(log_order, "_READ_UNITS", 10)
@@ -246,7 +246,7 @@ def test_minOffsetsPerTrigger_and_maxOffsetsPerTrigger_combine(tmp_path: Path) -
         assert len(stream.batch()) == 10
 
 
-def test_available_now_ends_where_the_queues_ended(tmp_path: Path) -> None:
+def test_available_now_ends_where_queues_ended(tmp_path: Path) -> None:
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 4, "minOffsetsPerTrigger": 3}
     with open_store(path=tmp_path) as store, Stream(tmp_path, *BODY, **options) as stream:
         store.put_batch(numbered(10))
@@ -287,7 +287,7 @@ def test_available_now_reports_messages_deleted_before_its_end(
     assert f"the messages at offsets {anew} to 299 are missing" in caplog.text
 
 
-def test_a_time_is_sought_in_what_came_since_the_first_look(tmp_path: Path) -> None:
+def test_timestamp_is_searched_only_in_new_messages(tmp_path: Path) -> None:
     def begins(**queues: int) -> dict[QueueKey, int]:
         return {QueueKey(tmp_path.name, topic, 0): offset for topic, offset in queues.items()}
 
@@ -340,7 +340,7 @@ def delete_first_files(path: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_retention_behind_the_reader_is_no_loss(tmp_path: Path, restart: bool) -> None:
+def test_retention_of_read_messages_is_no_data_loss(tmp_path: Path, restart: bool) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(400))
     with Stream(tmp_path, *BODY, startingOffsets="earliest") as stream:
@@ -353,7 +353,7 @@ def test_retention_behind_the_reader_is_no_loss(tmp_path: Path, restart: bool) -
         assert bodies(stream.batch()) == numbers(5, 400)
 
 
-def test_retention_before_the_reader_is_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_of_unread_messages_is_data_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(10))
     with (
@@ -375,7 +375,9 @@ def test_retention_before_the_reader_is_loss(tmp_path: Path, caplog: pytest.LogC
     assert f"offsets 10 to {first - 1} are missing" in caplog.text
 
 
-def test_files_that_go_between_plan_and_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_file_deleted_between_plan_and_read_raises_or_is_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with open_store(path=tmp_path) as store:
         store.put_batch(numbered(400))
     for fail in (True, False):
@@ -411,9 +413,7 @@ def test_recreated_store_is_reset(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("known", ["units", "tail"])
-def test_a_topic_that_was_made_again_behind_the_reader_is_loss(
-    tmp_path: Path, known: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_topic_recreated_after_read_is_data_loss(tmp_path: Path, known: str, caplog: pytest.LogCaptureFixture) -> None:
     """It has come further than the old one did, so that offsets tell nothing."""
     with MessageStore.open(tmp_path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         store.put_batch(numbered(20, topic="others") + numbered(3 if known == "units" else 1))
@@ -510,7 +510,7 @@ def test_startingOffsets_selects_first_rows(tmp_path: Path) -> None:
         Stream(path, startingOffsets='{"orders":{"0":11,"1":1}}')
 
 
-def test_an_empty_store_fills(tmp_path: Path) -> None:
+def test_messages_of_initially_empty_store_are_read(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, housekeeping=False) as store, Stream(tmp_path, "body") as stream:
         assert stream.batch() == []
         assert stream.checkpoint == "{}"
@@ -519,7 +519,7 @@ def test_an_empty_store_fills(tmp_path: Path) -> None:
         assert [len(row["body"]) for row in stream.batch()] == [3_000_000, 1]
 
 
-def test_tail_that_grows_too_long_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tail_above_size_limit_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_view, "_MAX_TAIL_RECORDS", 50)
     with open_store(path=tmp_path) as store, Stream(tmp_path, "body", startingOffsets="earliest") as stream:
         for number in range(10):

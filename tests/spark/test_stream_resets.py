@@ -107,7 +107,7 @@ def test_onQueueReset_decides_about_recreated_queue(
         Stream(path, onQueueReset="none")
 
 
-def test_onQueueReset_reads_a_queue_that_is_shorter_than_what_was_read(read_store: tuple[Path, str]) -> None:
+def test_onQueueReset_reads_queue_shorter_than_checkpoint(read_store: tuple[Path, str]) -> None:
     """What was read is not lost: failOnDataLoss, which is on, has nothing to say of it."""
     path, checkpoint = read_store
     shutil.rmtree(path)
@@ -120,12 +120,12 @@ def test_onQueueReset_reads_a_queue_that_is_shorter_than_what_was_read(read_stor
 
 
 @pytest.mark.parametrize("held", ["[]", "5", '{"orders":5}', '{"orders":{"s":{"x":1}}}', '{"orders":{"s":{"0":null}}}'])
-def test_a_checkpoint_that_holds_something_else_is_one_error_in_words(read_store: tuple[Path, str], held: str) -> None:
+def test_foreign_checkpoint_raises_one_clear_error(read_store: tuple[Path, str], held: str) -> None:
     with restarted(read_store[0], held) as stream, pytest.raises(ConfigError, match=r"checkpointLocation=.* damaged"):
         stream.batch()
 
 
-def test_a_reset_batch_is_the_same_when_it_is_planned_again(read_store: tuple[Path, str]) -> None:
+def test_replanned_reset_batch_is_same(read_store: tuple[Path, str]) -> None:
     path, checkpoint = read_store
     recreate_store(path)
     for policy, expected in (("latest", 0), ("earliest", 0)):
@@ -135,7 +135,7 @@ def test_a_reset_batch_is_the_same_when_it_is_planned_again(read_store: tuple[Pa
             assert sum(map(len, again.rows_between(checkpoint, end))) == expected
 
 
-def test_a_recreated_topic_that_is_shorter_is_read_from_its_first_message(read_store: tuple[Path, str]) -> None:
+def test_shorter_recreated_topic_is_read_from_first_message(read_store: tuple[Path, str]) -> None:
     path, checkpoint = read_store
     with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:
         store.delete_topic("orders")
@@ -183,7 +183,7 @@ def test_unread_messages_lost_by_truncation_are_named(tmp_path: Path) -> None:
             strict.batch()
 
 
-def test_a_renamed_store_is_an_error_at_restart(read_store: tuple[Path, str]) -> None:
+def test_renamed_store_at_restart_raises(read_store: tuple[Path, str]) -> None:
     path, checkpoint = read_store
     renamed = path.rename(path.parent / "t")
     says = r"no store of broker s, which this query has read \(there: t\).* brokerName=s .* retiredBrokers=s "
@@ -231,7 +231,7 @@ def test_vanished_store_raises_with_any_failOnDataLoss(
                 stream.batch()
 
 
-def test_a_vanished_file_in_the_middle_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
+def test_missing_middle_log_file_raises_before_read(tmp_path: Path) -> None:
     make_store(tmp_path, 600)
     with Stream(tmp_path, *BODY, startingOffsets="earliest", failOnDataLoss=False) as stream:
         end = stream.latest()
@@ -241,7 +241,7 @@ def test_a_vanished_file_in_the_middle_is_an_error_before_anything_is_read(tmp_p
             stream.reader.partitions(json.loads(stream.checkpoint), json.loads(end))
 
 
-def test_an_empty_directory_that_a_glob_matches_is_an_error(tmp_path: Path) -> None:
+def test_empty_directory_matching_glob_raises(tmp_path: Path) -> None:
     make_store(tmp_path / "broker-a", 3)
     (tmp_path / "broker-b").mkdir()
     with pytest.raises(NotAStoreError, match=r"broker-b: is an empty directory.* is its disk mounted"):
@@ -252,7 +252,7 @@ def test_an_empty_directory_that_a_glob_matches_is_an_error(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_retention_rolls_under_a_stream_without_any_alarm(tmp_path: Path, rng: random.Random, restart: bool) -> None:
+def test_continuous_retention_under_stream_causes_no_warning(tmp_path: Path, rng: random.Random, restart: bool) -> None:
     """The first mark goes with the first file, and in the end the last one, too."""
     rows = []
     with open_store(path=tmp_path):
@@ -290,7 +290,7 @@ def test_marks_stay_while_nothing_comes(read_store: tuple[Path, str]) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_remote_store_whose_prefix_lists_nothing_is_an_error(read_store: tuple[Path, str]) -> None:
+def test_remote_store_with_empty_prefix_raises(read_store: tuple[Path, str]) -> None:
     """An object store has no empty directories: what is missing lists as nothing, or not at all."""
     path, checkpoint = read_store
     with Stream(f"elsewhere://{path}", *BODY, checkpoint=checkpoint, failOnDataLoss=False) as stream:
@@ -349,7 +349,7 @@ def test_smaller_of_byte_and_offset_limit_applies(tmp_path: Path) -> None:
         assert len(stream.batch()) == 40
 
 
-def test_a_bad_sector_under_a_mark_stops_no_stream(
+def test_bad_sector_below_mark_does_not_stop_stream(
     read_store: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, checkpoint = read_store

@@ -81,7 +81,7 @@ CASES |= {f"{name}, available now": (STARTS[name], True) for name in ("latest", 
 
 
 @pytest.mark.parametrize(("start", "available_now"), CASES.values(), ids=CASES)
-def test_messages_between_the_first_calls_are_read_once(
+def test_messages_between_first_calls_are_read_once(
     sender: Sender, is_old: bool, start: dict[str, object], available_now: bool
 ) -> None:
     query = MicroBatches(str(sender.path), sender.send, is_old=is_old, **start)
@@ -94,7 +94,7 @@ def test_messages_between_the_first_calls_are_read_once(
 
 
 @pytest.mark.parametrize(("start", "available_now"), CASES.values(), ids=CASES)
-def test_a_restart_inside_the_first_batch_repeats_it(
+def test_restart_during_first_batch_repeats_it(
     sender: Sender, is_old: bool, start: dict[str, object], available_now: bool
 ) -> None:
     query = MicroBatches(str(sender.path), sender.send, is_old=is_old, **start)
@@ -107,16 +107,14 @@ def test_a_restart_inside_the_first_batch_repeats_it(
     assert later == numbers(begin, begin + len(later))
 
 
-def test_the_first_batch_from_the_end_of_the_queues_is_empty_before_4_2(
-    sender: Sender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_batch_from_end_of_queues_is_empty_before_4_2(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "has_stream_limits", lambda: False)
     query = MicroBatches(str(sender.path), sender.send, is_old=True)
     assert query.run() == [[]]
 
 
 @pytest.mark.parametrize("maximum", [{"maxOffsetsPerTrigger": 1}, {"maxBytesPerTrigger": 1}], ids=["rows", "bytes"])
-def test_a_limited_first_batch_begins_at_the_first_answer(sender: Sender, maximum: dict[str, object]) -> None:
+def test_limited_first_batch_begins_at_first_offsets(sender: Sender, maximum: dict[str, object]) -> None:
     query = MicroBatches(str(sender.path), sender.send, is_old=False, **maximum)
     assert query.run(dies=True) == query.run(dies=True) == [numbers(10, 11)]
     assert flat(query.run(3)) == numbers(10, 13)
@@ -141,7 +139,7 @@ def test_several_stores_have_one_start_each(
     assert found
 
 
-def test_a_cluster_has_one_start(is_old: bool) -> None:
+def test_first_batches_of_cluster_have_one_start(is_old: bool) -> None:
     with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer:
         sent = 0
 
@@ -160,9 +158,7 @@ def test_a_cluster_has_one_start(is_old: bool) -> None:
     assert found
 
 
-def test_queues_that_appear_after_the_first_answer_are_read_from_their_first_message(
-    sender: Sender, is_old: bool
-) -> None:
+def test_queue_created_after_first_offsets_is_read_from_its_begin(sender: Sender, is_old: bool) -> None:
     def send() -> None:
         sender.send()
         sender.store.put_batch(numbered(1, first=sender.count + 1000, topic=f"topic{sender.count % 7}"))
@@ -179,9 +175,7 @@ def test_queues_that_appear_after_the_first_answer_are_read_from_their_first_mes
     assert fresh
 
 
-def test_a_store_that_is_empty_at_the_first_answer_is_read_from_its_first_message(
-    new_sender: Callable[..., Sender], is_old: bool
-) -> None:
+def test_store_empty_at_first_offsets_is_read_from_its_begin(new_sender: Callable[..., Sender], is_old: bool) -> None:
     sender = new_sender("s", 0)
     query = MicroBatches(str(sender.path), sender.send, is_old=is_old)
     first = query.run(dies=True)
@@ -204,7 +198,7 @@ def once(step: Callable[[], None]) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("count", [3, 40], ids=["shorter", "longer"])
-def test_a_topic_recreated_inside_the_first_batch_is_an_error(sender: Sender, is_old: bool, count: int) -> None:
+def test_topic_recreated_during_first_batch_raises(sender: Sender, is_old: bool, count: int) -> None:
     query = MicroBatches(str(sender.path), lambda: None, is_old=is_old, startingOffsets="earliest")
     assert query.run(dies=True) == [numbers(0, 10)]
     recreate_topic(sender, count)
@@ -213,7 +207,7 @@ def test_a_topic_recreated_inside_the_first_batch_is_an_error(sender: Sender, is
             query.run()
 
 
-def test_a_topic_recreated_after_the_first_answer_is_a_reset(new_sender: Callable[..., Sender]) -> None:
+def test_topic_recreated_after_first_offsets_is_reset(new_sender: Callable[..., Sender]) -> None:
     strict, lenient = new_sender("strict"), new_sender("lenient")
     query = MicroBatches(str(strict.path), once(lambda: recreate_topic(strict, 40)), is_old=False)
     with pytest.raises(DataLossError, match=r"onQueueReset=earliest reads"):
@@ -228,7 +222,7 @@ def delete_first_file(path: Path) -> None:
     min((path / "commitlog").iterdir()).unlink()
 
 
-def test_retention_inside_the_first_batch_is_data_loss(
+def test_retention_during_first_batch_is_data_loss(
     new_sender: Callable[..., Sender], is_old: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     sender = new_sender("s", 400)
@@ -247,9 +241,7 @@ def test_retention_inside_the_first_batch_is_data_loss(
     assert f"the messages at offsets 0 to {399 - len(rows)} are missing" in caplog.text
 
 
-def test_an_option_that_is_wrong_at_a_restart_after_the_first_batch_does_not_matter(
-    sender: Sender, is_old: bool
-) -> None:
+def test_wrong_start_option_at_restart_is_ignored_after_first_batch(sender: Sender, is_old: bool) -> None:
     """The options of the start count for a new query only; before 4.2 the end is asked for without telling which."""
     options = {"startingOffsets": '{"orders":{"s":{"0":3}}}'}
     query = MicroBatches(str(sender.path), sender.send, is_old=is_old, **options)
@@ -264,7 +256,7 @@ def test_an_option_that_is_wrong_at_a_restart_after_the_first_batch_does_not_mat
         ).run()
 
 
-def test_a_trigger_without_new_messages_starts_no_batch(sender: Sender, is_old: bool) -> None:
+def test_trigger_without_new_messages_starts_no_batch(sender: Sender, is_old: bool) -> None:
     query = MicroBatches(str(sender.path), lambda: None, is_old=is_old, startingOffsets="earliest")
     assert query.run(3, available_now=True) == [numbers(0, 10)]
     assert query.run(3, available_now=True) == []
@@ -273,7 +265,7 @@ def test_a_trigger_without_new_messages_starts_no_batch(sender: Sender, is_old: 
     assert query.run(3, available_now=True) == []
 
 
-def test_a_checkpoint_of_an_older_release_inside_its_first_batch_still_works(sender: Sender, is_old: bool) -> None:
+def test_checkpoint_of_older_release_in_first_batch_is_accepted(sender: Sender, is_old: bool) -> None:
     query = MicroBatches(str(sender.path), lambda: None, is_old=is_old, startingOffsets="earliest")
     query.ends.append('{"orders":{"s":{"0":10}}}')
     assert query.run() == [numbers(0, 10)]
@@ -282,7 +274,7 @@ def test_a_checkpoint_of_an_older_release_inside_its_first_batch_still_works(sen
     assert query.run() == [[]]
 
 
-def test_the_start_in_a_checkpoint_is_no_offset_of_a_topic(sender: Sender, is_old: bool) -> None:
+def test_start_in_checkpoint_is_not_taken_for_topic_offset(sender: Sender, is_old: bool) -> None:
     query = MicroBatches(str(sender.path), lambda: None, is_old=is_old, startingOffsets="earliest")
     query.run()
     end = json.loads(query.ends[0])

@@ -49,9 +49,7 @@ def test_stream_follows_log_in_other_directory(spread: tuple[Path, list[Path]]) 
         assert bodies([row for batch in stream.batches() for row in batch]) == [b"%08d" % at for at in range(600, 900)]
 
 
-def test_a_disk_of_the_log_that_is_not_mounted_is_no_silence(
-    spread: tuple[Path, list[Path]], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unmounted_log_disk_raises(spread: tuple[Path, list[Path]], caplog: pytest.LogCaptureFixture) -> None:
     path, directories = spread
     shutil.rmtree(directories[-1])
     if len(directories) == 1:
@@ -85,7 +83,7 @@ def rows_with(path: Path, directories: list[Path]) -> list[Any]:
 
 
 @pytest.mark.parametrize("mount", ["removed", "empty"])
-def test_the_disk_of_the_oldest_files_that_is_not_mounted_is_no_retention(
+def test_unmounted_disk_of_oldest_files_is_not_taken_for_retention(
     front_elsewhere: tuple[Path, list[Path]], mount: str
 ) -> None:
     path, directories = front_elsewhere
@@ -106,9 +104,7 @@ def test_missing_option_for_directory_of_oldest_files_is_reported(
 
 
 @pytest.mark.parametrize("mount", ["removed", "empty"])
-def test_an_executor_without_the_disk_of_the_oldest_files_reads_nothing_for_retention(
-    front_elsewhere: tuple[Path, list[Path]], mount: str
-) -> None:
+def test_executor_without_disk_of_oldest_files_raises(front_elsewhere: tuple[Path, list[Path]], mount: str) -> None:
     path, directories = front_elsewhere
     setting = {"store.storePathCommitLog": ",".join(map(str, directories))}
     reader = RocketMQDataSource({"path": str(path), "failOnDataLoss": "false", **setting}).reader(fields())

@@ -71,7 +71,7 @@ def test_pass_after_a_commit_of_unknown_outcome_continues(
     assert lake.messages() == whole.messages()
 
 
-def test_log_file_that_retention_deletes_after_the_plan_is_named(tmp_path: Path) -> None:
+def test_log_file_deleted_after_planning_is_named(tmp_path: Path) -> None:
     store = unpack("lost-queues-many-files", tmp_path) / "store"
     whole, lake = Lake(tmp_path / "whole", TableFormat.DELTA), Lake(tmp_path / "lake", TableFormat.DELTA)
     land(whole, store)

@@ -98,7 +98,7 @@ def test_tables_as_brokers_write_them_have_no_finding(store: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["", ".bak"])
 @pytest.mark.parametrize(("name", "text", "told"), WRONG)
-def test_a_value_that_cannot_be_true_is_one_finding_with_its_path(
+def test_impossible_value_is_one_finding_with_its_path(
     name: str, text: str, told: str, ending: str, store: Path
 ) -> None:
     (store / "config" / (name + ending)).write_text(text)
@@ -108,7 +108,7 @@ def test_a_value_that_cannot_be_true_is_one_finding_with_its_path(
     assert one.text.endswith("correct it, or move it away")
 
 
-def test_a_file_of_a_gigabyte_is_not_read(store: Path) -> None:
+def test_config_file_of_gigabyte_is_not_read(store: Path) -> None:
     path = store / "config" / TOPICS
     path.touch()
     os.truncate(path, MAX_BYTES + 1)
@@ -120,7 +120,7 @@ def test_a_file_of_a_gigabyte_is_not_read(store: Path) -> None:
     ("name", "text"), [(name, text) for name, text, _ in WRONG if name in (DELAY_OFFSET, DELETED_TOPICS)]
 )
 @pytest.mark.parametrize("has_backup", [True, False])
-def test_a_start_goes_on_without_what_it_cannot_use_and_says_so(
+def test_start_ignores_unusable_values_and_logs_them(
     name: str, text: str, has_backup: bool, store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (store / "config" / name).write_text(text)
@@ -131,7 +131,7 @@ def test_a_start_goes_on_without_what_it_cannot_use_and_says_so(
     assert any(name in record.getMessage() for record in caplog.records)
 
 
-def test_a_brokers_tables_are_taken_and_what_cannot_be_true_in_them_is_told(store: Path) -> None:
+def test_tables_of_broker_are_accepted_and_impossible_values_are_reported(store: Path) -> None:
 
     (store / "config" / TOPICS).write_text('{"topicConfigTable":{"pay":{"topicName":"pay","readQueueNums":-4}}}')
     table = TopicConfigManager(LiveConfig(), SystemClock())

@@ -55,7 +55,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_reader_goes_on_without_damaged_ext_files_and_names_one(store: Path, damage: str, *, is_killed: bool) -> None:
+def test_reader_without_damaged_ext_file_continues_and_names_it(store: Path, damage: str, *, is_killed: bool) -> None:
     assert len(ext_files(store)) > 3
     DAMAGE[damage](store)
     if is_killed:
@@ -83,7 +83,7 @@ def test_plan_and_start_both_refuse_damaged_ext_files(store: Path, damage: str, 
         open_store(RealFileSystem(), store, EXT)
 
 
-def test_ext_files_that_a_crash_has_taken_stop_neither_plan_nor_start(store: Path) -> None:
+def test_ext_files_lost_in_crash_do_not_stop_plan_or_start(store: Path) -> None:
     shutil.rmtree(store / "consumequeue_ext")
     (store / "abort").touch()
     with closing(open_reader(store, EXT)) as reader:
@@ -106,7 +106,7 @@ def test_rebuild_makes_damaged_ext_files_again(healthy: Path, store: Path, damag
         assert reader.problems == []
 
 
-def test_a_reader_goes_on_without_any_ext_file_and_names_the_directory(store: Path) -> None:
+def test_reader_without_ext_files_continues_and_names_directory(store: Path) -> None:
     shutil.rmtree(store / "consumequeue_ext")
     with closing(open_reader(store, EXT)) as reader:
         assert len(bodies(reader)) == MESSAGES
@@ -116,7 +116,7 @@ def test_a_reader_goes_on_without_any_ext_file_and_names_the_directory(store: Pa
 
 
 @pytest.mark.parametrize("damage", ["first short", "middle short", "last short", "middle empty"])
-def test_verify_names_an_ext_file_of_a_wrong_length_and_its_command(store: Path, damage: str) -> None:
+def test_verify_names_ext_file_of_wrong_length_and_repair_command(store: Path, damage: str) -> None:
     DAMAGE[damage](store)
     sizes = [one for one in verify_store(store, EXT, given=GEOMETRY_KEYS) if one.kind is FindingKind.FILE_SIZE]
     [(path, text)] = [(one.path, one.text) for one in sizes]
@@ -125,7 +125,7 @@ def test_verify_names_an_ext_file_of_a_wrong_length_and_its_command(store: Path,
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_unreadable_ext_pages_cost_tags_codes_alone_and_are_named(
+def test_unreadable_ext_page_loses_only_tags_codes_and_is_named(
     store: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil, path = break_reads(monkeypatch), ext_files(store)[number]

@@ -60,7 +60,7 @@ def test_slots_of_each_kind_are_told_apart() -> None:
     ]
 
 
-def test_unit_of_impossible_size_leads_a_consumer_and_is_no_evidence() -> None:
+def test_unit_of_impossible_size_is_no_evidence_of_record() -> None:
     units = units_of(QueueEntry(2_000, 5, 0), QueueEntry(3, PRE_BLANK.size_bytes, 0), PRE_BLANK, QueueEntry(0, 0, 0))
     assert leads_somewhere(units).tolist() == [True, True, False, False]
     assert is_evidence(units).tolist() == [False] * 4
@@ -76,7 +76,7 @@ def test_unit_of_impossible_size_leads_a_consumer_and_is_no_evidence() -> None:
         (None, ClaimKind.NOWHERE),
     ],
 )
-def test_record_at_place_of_unit_is_judged_by_slot_that_it_names(claimed: Slot | None, kind: ClaimKind) -> None:
+def test_record_at_phy_offset_of_unit_is_judged_by_slot_it_names(claimed: Slot | None, kind: ClaimKind) -> None:
     assert judge_claim(("orders", 1, 5), claimed, is_later=True) is kind
 
 

@@ -77,7 +77,7 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_result_that_does_not_fit_is_refused_before_writing(
+def test_result_larger_than_free_space_is_refused_before_writing(
     tool: str, store: KnownStore, free: Callable[[int | None], None]
 ) -> None:
     before = tree(store.path.parent)
@@ -91,7 +91,7 @@ def test_a_result_that_does_not_fit_is_refused_before_writing(
 
 @pytest.mark.parametrize("room", ["just", "not known"])
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_result_that_may_fit_is_tried(
+def test_result_possibly_fitting_is_tried(
     tool: str, room: str, store: KnownStore, free: Callable[[int | None], None]
 ) -> None:
     free(least(store, TOOLS[tool]) if room == "just" else None)
@@ -112,7 +112,7 @@ def test_lost_messages_and_holes_need_no_room(store: KnownStore, free: Callable[
     assert salvage(store) == len(kept)
 
 
-def test_the_work_is_not_begun_by_any_engine(store: KnownStore, free: Callable[[int | None], None]) -> None:
+def test_salvage_without_room_does_not_begin_copy(store: KnownStore, free: Callable[[int | None], None]) -> None:
     def never(*arguments: Any) -> Any:
         raise AssertionError("the copy began")
 
@@ -122,7 +122,7 @@ def test_the_work_is_not_begun_by_any_engine(store: KnownStore, free: Callable[[
 
 
 @pytest.mark.parametrize("command", ["salvage", "export", "rebuild"])
-def test_the_command_says_so_in_one_line(
+def test_command_without_room_prints_one_line(
     command: str, store: KnownStore, free: Callable[[int | None], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     free(10)
@@ -145,15 +145,13 @@ def test_free_bytes_is_capacity_minus_reserved_bytes() -> None:
     assert MemoryFileSystem().free_bytes(Path("/x")) is None
 
 
-def test_a_real_disk_says_what_is_free(tmp_path: Path) -> None:
+def test_free_bytes_of_real_disk_are_reported(tmp_path: Path) -> None:
     free = RealFileSystem().free_bytes(tmp_path / "missing" / "too")
     assert free is None or free > 0
 
 
 @pytest.mark.parametrize(("mounted", "expected"), [("ext4", False), ("btrfs", True), ("zfs", True)])
-def test_the_free_space_of_a_file_system_that_compresses_says_nothing(
-    tmp_path: Path, mounted: str, expected: bool
-) -> None:
+def test_compressing_file_system_is_recognised(tmp_path: Path, mounted: str, expected: bool) -> None:
     mounts = tmp_path / "mountinfo"
     lines = ["1 0 8:1 / / rw - ext4 /dev/root rw", f"2 1 8:2 / {tmp_path} rw shared:1 - {mounted} /dev/x rw"]
     mounts.write_text("\n".join([*lines, f"3 1 8:3 / {tmp_path}x rw - btrfs /dev/y rw\n"]))

@@ -67,7 +67,7 @@ def store(tmp_path: Path, rng: random.Random) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_golden_store_is_exported_as_its_salvage_is_dumped(name: str, tmp_path: Path) -> None:
+def test_export_of_golden_store_equals_dump_of_its_salvage(name: str, tmp_path: Path) -> None:
     store, out = unpack(name, tmp_path) / "store", tmp_path / "out"
     before = tree(store)
     report = export_store(store, out, decompress=False)
@@ -103,7 +103,7 @@ def test_files_stand_by_topic_and_day(store: Path, tmp_path: Path) -> None:
     assert table.count_rows() == report.rows == len(rows_of(tmp_path / "out"))
 
 
-def test_the_tree_opens_with_pandas_and_pyarrow_as_it_is(store: Path, tmp_path: Path) -> None:
+def test_exported_tree_is_readable_by_pandas_and_pyarrow(store: Path, tmp_path: Path) -> None:
     report = export_store(store, tmp_path / "out", config=SMALL)
     table, frame = pq.read_table(tmp_path / "out"), pd.read_parquet(tmp_path / "out")
     topics = sorted(topic for topic, count in report.topics.items() for _ in range(count))
@@ -116,7 +116,7 @@ def test_the_tree_opens_with_pandas_and_pyarrow_as_it_is(store: Path, tmp_path: 
 LONG_TOPICS = ["t" * 255, "%RETRY%" + "%" * 240, "%DLQ%" + "主题" * 40, "a" * 245]
 
 
-def test_topics_whose_names_are_too_long_for_a_directory(tmp_path: Path) -> None:
+def test_topics_with_names_longer_than_directory_limit_are_exported(tmp_path: Path) -> None:
     topics = [*LONG_TOPICS, "t" * 254 + "u"]
     with open_store(RealFileSystem(), tmp_path / "store", clock=ManualClock(NOON_MS)) as opened:
         for topic in topics:
@@ -136,7 +136,7 @@ def test_topics_whose_names_are_too_long_for_a_directory(tmp_path: Path) -> None
     assert table.count_rows() == len(topics)
 
 
-def test_rows_are_in_the_order_of_the_log(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exported_rows_are_in_log_order(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # So little is kept waiting that the largest topic has to go again and again, and into many files.
     monkeypatch.setattr(export_parts, "_WAITING_BYTES", 4_000)
     monkeypatch.setattr(export_parts, "_WORTH_WRITING_BYTES", 3_000)
@@ -166,7 +166,7 @@ def test_rows_are_in_the_order_of_the_log(store: Path, tmp_path: Path, monkeypat
         (ExportSelection(frozenset({"orders"}), 0, from_offset=10_000), lambda row: False),
     ],
 )
-def test_an_export_has_only_the_selected_messages(
+def test_export_has_only_selected_messages(
     store: Path, tmp_path: Path, selection: ExportSelection, wanted: Any
 ) -> None:
     export_store(store, tmp_path / "all", config=SMALL)
@@ -176,7 +176,7 @@ def test_an_export_has_only_the_selected_messages(
 
 
 @pytest.mark.parametrize(("wrong", "other"), [(0, 200), (-1, 100)])
-def test_a_unit_that_leads_to_another_record_is_not_believed(tmp_path: Path, wrong: int, other: int) -> None:
+def test_unit_pointing_to_other_record_is_not_used(tmp_path: Path, wrong: int, other: int) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:
         for number in range(300):
@@ -198,7 +198,7 @@ _STORE_TIMESTAMP_AT = 56  # in a record whose producer has an IPv4 address
 @pytest.mark.parametrize(
     "hours", [(0, 1), (1, 0), (0, -1), (0, 1, 0), (0, -1, 0), (0, 100, 0), (100, 0), (0, 0, 1, 0, 0)], ids=str
 )
-def test_times_that_go_back(tmp_path: Path, hours: tuple[int, ...]) -> None:
+def test_store_times_going_back_are_exported_by_day(tmp_path: Path, hours: tuple[int, ...]) -> None:
     """The clock is so many hours ahead for three files and a bit each: a broker was started, then it was put right."""
     store, clock = tmp_path / "store", ManualClock(NOON_MS)
     with open_store(RealFileSystem(), store, clock=clock) as opened:
@@ -270,7 +270,7 @@ def test_json_lines_and_csv_say_the_same(store: Path, tmp_path: Path) -> None:
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 and 9999
 
 
-def test_times_that_no_date_says(tmp_path: Path) -> None:
+def test_born_times_outside_date_range_are_exported(tmp_path: Path) -> None:
     times = [FIRST_MS - 1, FIRST_MS, -1, NOON_MS + 7, LAST_MS, LAST_MS + 1, 1_700_000_000_000_000, -(1 << 62)]
     with open_store(RealFileSystem(), tmp_path / "store", clock=ManualClock(NOON_MS)) as opened:
         for time_ms in times:
@@ -300,7 +300,9 @@ def test_compressed_bodies_are_decompressed(tmp_path: Path) -> None:
     assert differing
 
 
-def test_bodies_that_grow_a_thousandfold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_highly_compressed_bodies_are_exported_in_bounded_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bodies, "_PART_BYTES", 1 << 20)
     sizes, add = list[int](), export_parts.ExportParts.add
 
@@ -325,7 +327,7 @@ def test_bodies_that_grow_a_thousandfold(tmp_path: Path, monkeypatch: pytest.Mon
     assert max(sizes) < 1_500_000
 
 
-def test_a_body_over_the_limit_is_left_out_and_told(tmp_path: Path) -> None:
+def test_body_over_limit_is_omitted_and_named(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store, SMALL) as opened:
         large = opened.put(Message("orders", zlib.compress(bytes(10_001)), sys_flag=1))
@@ -357,7 +359,7 @@ def test_damage_is_passed_over_and_told(tmp_path: Path) -> None:
     assert report.rows == 499
 
 
-def test_a_failure_leaves_nothing(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_export_leaves_nothing(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_parts, "_WORTH_WRITING_BYTES", 1)
     commit, committed = export_parts.ExportFile.commit, []
 
@@ -376,7 +378,7 @@ def test_a_failure_leaves_nothing(store: Path, tmp_path: Path, monkeypatch: pyte
     assert export_store(store, tmp_path / "out", config=SMALL).rows > 0
 
 
-def test_it_refuses_what_it_cannot_do(store: Path, tmp_path: Path) -> None:
+def test_export_refuses_unusable_target(store: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     with pytest.raises(StoreError, match="not an empty directory"):
@@ -393,7 +395,7 @@ def test_it_refuses_what_it_cannot_do(store: Path, tmp_path: Path) -> None:
     assert (report.rows, report.missing_topics) == (0, ["nowhere"])
 
 
-def test_the_columns_are_those_of_spark() -> None:
+def test_export_columns_equal_those_of_spark() -> None:
     types = pytest.importorskip("pyspark.sql.types")
     pandas_types = pytest.importorskip("pyspark.sql.pandas.types")
     from gantrymq.spark.schema import COLUMNS

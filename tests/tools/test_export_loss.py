@@ -189,14 +189,14 @@ def test_every_message_is_exported_or_named(name: str, store: KnownStore) -> Non
     assert not (store.path.parent / ".out.unfinished").exists()
 
 
-def test_a_healthy_store_lacks_nothing(store: KnownStore) -> None:
+def test_export_of_healthy_store_lacks_nothing(store: KnownStore) -> None:
     result, report = exported(store)
     assert result == {slot: put.body for slot, put in store.puts.items()}
     assert report.is_whole
     assert report.account.repaired == []
 
 
-def test_one_damaged_body_in_the_last_file_costs_one_message_and_is_named(store: KnownStore) -> None:
+def test_damaged_body_in_last_file_loses_one_message_and_is_named(store: KnownStore) -> None:
     slot, put = store.at(0.99)
     flip_body(0.99)(store)
     result, report = exported(store)
@@ -215,7 +215,7 @@ def test_one_damaged_body_in_the_last_file_costs_one_message_and_is_named(store:
     assert (message.topic, message.queue_id, message.begin, message.end) == (*slot, slot.queue_offset + 1)
 
 
-def test_a_flipped_queue_offset_is_exported_as_what_it_was(store: KnownStore) -> None:
+def test_flipped_queue_offset_is_exported_with_original_value(store: KnownStore) -> None:
     slot, put = store.at(0.5)
     flip_head(QUEUE_OFFSET_AT + 5, 4)(store)
     result, report = exported(store)
@@ -226,7 +226,7 @@ def test_a_flipped_queue_offset_is_exported_as_what_it_was(store: KnownStore) ->
 
 
 @pytest.mark.parametrize("name", ["a topic", "a queue id", "a queue id to one that is there"])
-def test_a_record_that_says_another_queue_is_exported_as_the_queue_entry_says(name: str, store: KnownStore) -> None:
+def test_record_with_wrong_queue_is_exported_by_its_unit(name: str, store: KnownStore) -> None:
     DAMAGES[name](store)
     result, report = exported(store)
     assert result == {slot: put.body for slot, put in store.puts.items()}
@@ -247,7 +247,7 @@ def test_a_record_that_says_another_queue_is_exported_as_the_queue_entry_says(na
         assert (report.is_whole, report.account.messages, report.account.repaired) == (False, [], [])
 
 
-def test_of_two_records_that_say_one_slot_neither_is_exported_without_queues(store: KnownStore) -> None:
+def test_records_of_same_slot_are_not_exported_without_queues(store: KnownStore) -> None:
     """Each stands between others of the queue: nothing says which of them is of another one, and both are named."""
     places = {slot: put.phy_offset for slot, put in store.puts.items()}
     slot = next(
@@ -266,7 +266,7 @@ def test_of_two_records_that_say_one_slot_neither_is_exported_without_queues(sto
     assert lost <= named(report.account, store)
 
 
-def test_last_record_that_names_another_topic_is_quarantined_without_queues(
+def test_last_record_with_wrong_topic_is_quarantined_without_queues(
     store: KnownStore,
 ) -> None:
     slot, put = max(store.puts.items(), key=lambda item: item[1].phy_offset)
@@ -277,7 +277,7 @@ def test_last_record_that_names_another_topic_is_quarantined_without_queues(
     assert [(one.phy_offset, one.likely) for one in report.account.quarantined] == [(put.phy_offset, slot)]
 
 
-def test_damage_of_another_topic_is_not_told_of_the_one_that_is_wanted(store: KnownStore) -> None:
+def test_damage_of_other_topic_is_not_reported_for_selected_topic(store: KnownStore) -> None:
     shares = [share / 100 for share in range(30, 70)]
     share = next(share for share in shares if store.at(share)[0].topic == "bills")
     flip_body(share)(store)
@@ -290,9 +290,7 @@ def test_damage_of_another_topic_is_not_told_of_the_one_that_is_wanted(store: Kn
 
 @pytest.mark.parametrize("name", ["several bodies", "no file in the middle", "no last file", "units", "no queues"])
 @pytest.mark.parametrize("wanted", [(10, 20), (0, 40), (35, 1000)])
-def test_offsets_that_are_asked_for_are_exported_or_named(
-    name: str, wanted: tuple[int, int], store: KnownStore
-) -> None:
+def test_selected_offsets_are_exported_or_named(name: str, wanted: tuple[int, int], store: KnownStore) -> None:
     DAMAGES[name](store)
     low, high = wanted
     selected = {"topics": frozenset({"orders"}), "queue_id": 0, "from_offset": low, "to_offset": high}
@@ -303,7 +301,7 @@ def test_offsets_that_are_asked_for_are_exported_or_named(
     assert all(low <= one.begin and one.end <= high for one in report.account.messages)
 
 
-def test_a_time_that_is_asked_for_is_exported_or_named(store: KnownStore) -> None:
+def test_selected_time_range_is_exported_or_named(store: KnownStore) -> None:
     """All are of one millisecond, so that everything is asked for, or nothing."""
     several_bodies(store)
     result, report = exported(store, begin_ms=NOON_MS)
@@ -323,7 +321,7 @@ def recreated(path: Path, new: int) -> None:
         await_dispatch(opened)
 
 
-def test_the_one_message_of_a_recreated_topic_is_exported_though_its_queue_is_lost(tmp_path: Path) -> None:
+def test_single_message_of_recreated_topic_with_lost_queue_is_exported(tmp_path: Path) -> None:
     recreated(tmp_path / "store", 1)
     store = KnownStore(tmp_path / "store", {})
     result, report = exported(store)
@@ -335,7 +333,7 @@ def test_the_one_message_of_a_recreated_topic_is_exported_though_its_queue_is_lo
     assert (report.rows, report.is_whole) == (31, True)
 
 
-def test_the_messages_of_a_topic_that_was_deleted_stay_out_though_its_first_unit_is_lost(tmp_path: Path) -> None:
+def test_messages_of_deleted_topic_with_lost_first_unit_are_not_exported(tmp_path: Path) -> None:
     path = tmp_path / "store"
     recreated(path, 20)
     puts = {Slot("orders", 0, number): Put(0, 0, b"1-%d" % number) for number in range(20)}
@@ -352,7 +350,7 @@ def test_the_messages_of_a_topic_that_was_deleted_stay_out_though_its_first_unit
     assert exported(store)[0] == expected
 
 
-def test_a_body_that_cannot_be_decompressed_is_named_by_its_queue(tmp_path: Path) -> None:
+def test_undecompressible_body_is_named_with_its_queue(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with open_store(RealFileSystem(), path) as opened:
         opened.put(Message("orders", b"plain"))
@@ -365,7 +363,7 @@ def test_a_body_that_cannot_be_decompressed_is_named_by_its_queue(tmp_path: Path
 
 
 @pytest.mark.parametrize("said", [1, 8, 1000])
-def test_the_only_message_of_a_queue_is_exported_at_the_offset_that_its_entry_has(tmp_path: Path, said: int) -> None:
+def test_only_message_of_queue_is_exported_at_offset_of_its_unit(tmp_path: Path, said: int) -> None:
     path = tmp_path / "store"
     with open_store(RealFileSystem(), path) as opened:
         puts = {}
@@ -380,7 +378,7 @@ def test_the_only_message_of_a_queue_is_exported_at_the_offset_that_its_entry_ha
     assert [(one.topic, one.queue_offset) for one in report.account.repaired] == [("lone", 0)]
 
 
-def test_a_log_file_of_another_store_is_left_out_and_its_messages_are_named(store: KnownStore, tmp_path: Path) -> None:
+def test_log_file_of_other_store_is_omitted_and_its_messages_are_named(store: KnownStore, tmp_path: Path) -> None:
     other = KnownStore.make(tmp_path / "other", with_old_queues=True)
     victim = store.log_files[2]
     shutil.copyfile(other.log_path(int(victim.name)), victim)
@@ -391,7 +389,7 @@ def test_a_log_file_of_another_store_is_left_out_and_its_messages_are_named(stor
 
 
 @pytest.mark.parametrize("has_queues", [True, False])
-def test_a_first_file_that_retention_cannot_have_removed_is_named(store: KnownStore, *, has_queues: bool) -> None:
+def test_first_file_not_removed_by_retention_is_named(store: KnownStore, *, has_queues: bool) -> None:
     no_file(0)(store)
     if not has_queues:
         shutil.rmtree(store.path / "consumequeue")
@@ -404,7 +402,7 @@ def test_a_first_file_that_retention_cannot_have_removed_is_named(store: KnownSt
     assert not report.is_whole
 
 
-def test_a_file_under_another_name_is_exported_from_where_its_records_belong(store: KnownStore) -> None:
+def test_renamed_log_file_is_exported_from_offsets_of_its_records(store: KnownStore) -> None:
     moved = store.log_files[2]
     moved.rename(moved.with_name(moved.name[2:]))
     result, report = exported(store)

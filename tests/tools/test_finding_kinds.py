@@ -42,7 +42,7 @@ def test_row_without_column_is_refused(columns: tuple[StorePart, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", FindingKind, ids=lambda kind: kind.value)
-def test_next_step_of_kind_is_that_of_its_part(kind: FindingKind) -> None:
+def test_next_step_of_finding_kind_is_that_of_its_part(kind: FindingKind) -> None:
     assert isinstance(kind.part, StorePart)
     if kind.part is StorePart.OF_PATH:
         by_directory = {name: commands(kind, Path(name, "00000000000000000000")) for name in DIRECTORIES}

@@ -74,9 +74,7 @@ def entry(offset: int, end: int, group: str | None = "G", topic: str = "T", queu
     return {**place, "committedOffset": offset, "maxOffset": end}
 
 
-def test_after_a_salvage_no_group_passes_over_the_next_messages(
-    store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_group_after_salvage_skips_no_new_message(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_offsets(store, {"T@G": {0: COUNT}, "T@slow": {0: 3}}, groupTopicMap={"G": ["T"]})
     before, left = path.read_bytes(), cut_log(store)
     assert 3 < left < COUNT
@@ -92,7 +90,7 @@ def test_after_a_salvage_no_group_passes_over_the_next_messages(
         assert opened.put(*numbered(1, topic="T")).queue_offset == left
 
 
-def test_a_group_that_waits_at_the_end_stays_where_it_is(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_group_at_end_of_queue_is_unchanged(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_offsets(store, HEALTHY)
     before = path.read_bytes()
     for command in ("rebuild", "recover", "salvage"):
@@ -103,7 +101,7 @@ def test_a_group_that_waits_at_the_end_stays_where_it_is(store: Path, capsys: py
 
 
 @pytest.mark.parametrize("command", ["recover", "rebuild", "salvage"])
-def test_a_table_that_is_newer_than_the_queues_is_named_and_set_back(
+def test_offset_table_ahead_of_queues_is_named_and_set_back(
     command: str, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_offsets(store, {"T@G": {0: COUNT + 50, 3: 9}}, resetOffsetTable={"T@G": {0: COUNT + 60}})
@@ -124,7 +122,7 @@ def test_a_table_that_is_newer_than_the_queues_is_named_and_set_back(
     assert ahead_in(out) == []
 
 
-def test_a_dry_run_names_the_groups_that_a_recovery_sets_back(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_names_groups_set_back_by_recovery(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_offsets(store, HEALTHY)
     before, left = path.read_bytes(), cut_log(store)
     (store / "checkpoint").unlink()
@@ -151,7 +149,7 @@ def other_topics(store: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [without_queues, static_topic, other_topics])
-def test_groups_that_only_look_ahead_are_left_alone(
+def test_groups_only_seemingly_ahead_are_unchanged(
     change: Callable[[Path], None], store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_offsets(store, HEALTHY)
@@ -164,7 +162,7 @@ def test_groups_that_only_look_ahead_are_left_alone(
 
 
 @pytest.mark.parametrize("text", ['{"offsetTable":[]}', '{"offsetTable":{"T@G":{0:"many"}}}', "{", "", "[]"])
-def test_a_table_that_says_nothing_stays_as_it_is(text: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_or_invalid_offset_table_is_unchanged(text: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_offsets(store, {"T@G": {0: COUNT + 1}})
     path.rename(path.with_name("consumerOffset.json.bak"))
     path.write_text(text)
@@ -181,7 +179,7 @@ def test_people_read_which_group_is_set_back(store: Path, capsys: pytest.Capture
     assert text in capsys.readouterr().out
 
 
-def test_each_offset_of_a_group_is_set_back_to_the_end_of_its_own_queue(store: Path) -> None:
+def test_offset_of_group_is_set_back_to_end_of_its_own_queue(store: Path) -> None:
     table = {"T@G": {"0": COUNT + 9, "+0": COUNT + 7, "1": 5}, "T@H": {"0": COUNT - 1}}
     write_offsets(store, table, resetOffsetTable={"T@G": {"0": COUNT + 3}, "T@H": {"1": 1}})
     with open_store(path=store) as opened:

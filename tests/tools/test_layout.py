@@ -61,9 +61,7 @@ LOG_DAMAGE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("damage", LOG_DAMAGE)
-def test_a_log_file_that_is_missing_or_wrong_in_the_middle_is_named_and_the_rest_is_read(
-    store: Path, damage: str
-) -> None:
+def test_missing_or_wrong_middle_log_file_is_named_and_rest_is_read(store: Path, damage: str) -> None:
     victim = parts(store, "commitlog")[2]
     LOG_DAMAGE[damage](victim)
     before = tree(store)
@@ -82,7 +80,7 @@ def test_a_log_file_that_is_missing_or_wrong_in_the_middle_is_named_and_the_rest
 
 
 @pytest.mark.parametrize("lengths", [[12_000], [9_000, 12_000, 14_000]])
-def test_log_files_that_were_all_cut_short_are_as_long_as_their_names_say(
+def test_uniformly_truncated_log_files_have_length_of_their_names(
     store: Path, tmp_path: Path, lengths: list[int]
 ) -> None:
     for number, path in enumerate(parts(store, "commitlog")):
@@ -96,7 +94,7 @@ def test_log_files_that_were_all_cut_short_are_as_long_as_their_names_say(
         MessageStore.open(store)
 
 
-def test_an_only_log_file_of_a_few_bytes_is_damage_and_no_setting(tmp_path: Path) -> None:
+def test_short_only_log_file_is_reported_as_damage(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", 3)
     [path] = parts(store, "commitlog")
     os.truncate(path, 200)
@@ -108,7 +106,7 @@ def test_an_only_log_file_of_a_few_bytes_is_damage_and_no_setting(tmp_path: Path
     assert salvage_store(store, tmp_path / "out").records == 1
 
 
-def test_the_only_log_file_without_the_zeros_at_its_end_loses_no_message(tmp_path: Path) -> None:
+def test_only_log_file_without_trailing_zeros_loses_no_message(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store", 30)
     [path] = parts(store, "commitlog")
     path.write_bytes(path.read_bytes().rstrip(b"\0"))
@@ -118,7 +116,7 @@ def test_the_only_log_file_without_the_zeros_at_its_end_loses_no_message(tmp_pat
 
 
 @pytest.mark.parametrize("source", [0, 1])
-def test_a_log_file_in_two_directories_is_told_and_the_one_that_says_it_lies_there_is_read(
+def test_log_file_in_two_directories_is_named_and_matching_one_is_read(
     healthy: Path, tmp_path: Path, source: int
 ) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
@@ -141,14 +139,14 @@ def test_a_log_file_in_two_directories_is_told_and_the_one_that_says_it_lies_the
 
 
 @pytest.mark.parametrize("damage", LOG_DAMAGE)
-def test_salvage_takes_what_is_left_of_such_a_log(store: Path, tmp_path: Path, damage: str) -> None:
+def test_salvage_of_damaged_log_has_every_readable_message(store: Path, tmp_path: Path, damage: str) -> None:
     LOG_DAMAGE[damage](parts(store, "commitlog")[2])
     messages, _ = readable(store)
     assert salvage_store(store, tmp_path / "out", SMALL, given=GEOMETRY_KEYS).records == messages
     assert [one for one in findings(tmp_path / "out") if one.level is Severity.DAMAGE] == []
 
 
-def test_a_missing_log_file_that_is_accepted_leaves_a_store_without_a_hole(store: Path) -> None:
+def test_accepted_missing_log_file_leaves_store_without_hole(store: Path) -> None:
     victim = parts(store, "commitlog")[2]
     victim.unlink()
     accepted = SMALL.__class__(**{**vars_of(SMALL), "accept_missing_commit_log": True})
@@ -176,9 +174,7 @@ QUEUE_DAMAGE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("damage", QUEUE_DAMAGE)
-def test_a_queue_file_that_is_missing_or_wrong_in_the_middle_is_read_from_the_log_and_rebuilt(
-    store: Path, damage: str
-) -> None:
+def test_missing_or_wrong_middle_queue_file_is_read_from_log_and_rebuilt(store: Path, damage: str) -> None:
     victim = parts(store, "consumequeue/orders/1")[1]
     QUEUE_DAMAGE[damage](victim)
     before = tree(store)
@@ -195,7 +191,7 @@ def test_a_queue_file_that_is_missing_or_wrong_in_the_middle_is_read_from_the_lo
 
 
 @pytest.mark.parametrize("which", [0, -1])
-def test_a_queue_of_a_closed_store_whose_newest_file_is_empty_is_filled_again(store: Path, which: int) -> None:
+def test_empty_newest_queue_file_of_closed_store_is_refilled(store: Path, which: int) -> None:
     """Its newest records may lie far in front of the end of the log."""
     with open_store(RealFileSystem(), store) as opened:
         opened.put(Message("quiet", b"first", keys=["q"]))
@@ -211,9 +207,7 @@ def test_a_queue_of_a_closed_store_whose_newest_file_is_empty_is_filled_again(st
 
 @pytest.mark.parametrize("size_bytes", [0, 13, 40, 4_444])
 @pytest.mark.parametrize("which", [0, -1])
-def test_an_index_file_of_a_wrong_length_in_a_closed_store_is_made_again(
-    store: Path, size_bytes: int, which: int
-) -> None:
+def test_index_file_of_wrong_length_in_closed_store_is_rebuilt(store: Path, size_bytes: int, which: int) -> None:
     os.truncate(parts(store, "index")[which], size_bytes)
     with open_reader(store) as reader:
         assert len({offset for i in range(MESSAGES) for offset in reader.query_offsets("orders", f"k{i}")}) == MESSAGES
@@ -222,7 +216,7 @@ def test_an_index_file_of_a_wrong_length_in_a_closed_store_is_made_again(
     assert findings(store) == []
 
 
-def test_short_index_file_is_rebuilt_even_if_it_is_the_only_one(tmp_path: Path) -> None:
+def test_short_index_file_is_rebuilt_even_if_it_is_only_one(tmp_path: Path) -> None:
     with open_store(RealFileSystem(), tmp_path) as store:
         store.put(Message("orders", b"x", keys=["k"]))
     (index,) = (tmp_path / "index").iterdir()
@@ -264,7 +258,7 @@ def test_foreign_entries_in_any_directory_stop_nothing_and_stay(store: Path, par
     assert all(os.path.lexists(path) for path in entries)
 
 
-def test_a_directory_that_may_not_be_read_and_is_no_topic_is_passed_over(store: Path) -> None:
+def test_unreadable_directory_outside_topics_is_skipped(store: Path) -> None:
     class Guarded(RealFileSystem):
         def scan(self, path: Path):  # type: ignore[no-untyped-def]
             if path.name == "lost+found":
@@ -289,7 +283,7 @@ def test_a_directory_that_may_not_be_read_and_is_no_topic_is_passed_over(store: 
         ("max_hash_slot_num", 7, "maxHashSlotNum"),
     ],
 )
-def test_a_wrong_size_for_a_healthy_store_is_one_error_that_names_the_key(
+def test_wrong_size_setting_for_healthy_store_raises_one_error_naming_key(
     store: Path, setting: str, value: int, key: str
 ) -> None:
     wrong = SMALL.__class__(**{**vars_of(SMALL), setting: value})
@@ -306,7 +300,7 @@ def test_a_wrong_size_for_a_healthy_store_is_one_error_that_names_the_key(
 
 @pytest.mark.parametrize("rename", [lambda name: name[2:], lambda name: f"{name}.bak", lambda name: "core.4711"])
 @pytest.mark.parametrize("which", [2, -1])
-def test_a_renamed_log_file_is_taken_by_salvage_and_named_by_what_refuses(
+def test_renamed_log_file_is_salvaged_and_named_by_other_commands(
     store: Path, tmp_path: Path, rename: Callable[[str], str], which: int
 ) -> None:
     victim = parts(store, "commitlog")[which]
@@ -321,7 +315,7 @@ def test_a_renamed_log_file_is_taken_by_salvage_and_named_by_what_refuses(
 
 
 @pytest.mark.parametrize("damage", ["removed", "no files", "zeros"])
-def test_rebuild_does_not_take_a_missing_log_for_an_empty_one(store: Path, damage: str) -> None:
+def test_rebuild_does_not_take_missing_log_for_empty_log(store: Path, damage: str) -> None:
     if damage == "removed":
         shutil.rmtree(store / "commitlog")
     for path in parts(store, "commitlog") if damage != "removed" else ():
@@ -334,14 +328,14 @@ def test_rebuild_does_not_take_a_missing_log_for_an_empty_one(store: Path, damag
     assert FindingKind.LOG_MISSING in {finding.kind for finding in findings(store)}
 
 
-def test_an_error_of_a_store_is_one_line(store: Path) -> None:
+def test_store_error_is_one_line(store: Path) -> None:
     parts(store, "commitlog")[2].unlink()
     with pytest.raises(StoreError) as refused:
         open_store(RealFileSystem(), store)
     assert "\n" not in str(refused.value)
 
 
-def test_a_store_may_be_made_where_a_disk_is_mounted_and_config_is_prepared(tmp_path: Path) -> None:
+def test_store_can_be_created_on_mounted_disk_with_prepared_config(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir(mode=0)
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "topics.json").write_text("{}")
@@ -359,7 +353,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("backup", ["", ".bak"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_verify_decodes_the_tables_that_a_broker_decodes(store: Path, name: str, backup: str) -> None:
+def test_verify_decodes_same_tables_as_broker(store: Path, name: str, backup: str) -> None:
     (store / "config").mkdir()
     (store / "config/topics.json").write_text("{}")  # without it there is a note
     (store / "config" / f"{name}{backup}").write_text(SHAPES[name])
@@ -380,7 +374,7 @@ WRONG_KIND: dict[str, tuple[str, FindingKind]] = {
 
 
 @pytest.mark.parametrize("name", WRONG_KIND)
-def test_a_file_in_the_place_of_a_directory_is_refused_by_its_name_and_moved_away(store: Path, name: str) -> None:
+def test_file_in_place_of_directory_is_named_in_refusal_and_moved_away(store: Path, name: str) -> None:
     """Or a directory in the place of a file."""
     path, (remedy, kind) = store / name, WRONG_KIND[name]
     if path.is_dir():

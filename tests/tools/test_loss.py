@@ -75,14 +75,14 @@ def end_of(store: KnownStore) -> int:
 
 
 @both
-def test_a_healthy_store_loses_nothing(tool: Tool, store: KnownStore) -> None:
+def test_repair_of_healthy_store_loses_nothing(tool: Tool, store: KnownStore) -> None:
     out, account = tool(store)
     assert account == LossAccount()
     assert assert_told(store, read_back(out), account) == set()
 
 
 @both
-def test_the_last_log_file_is_gone_and_each_queue_says_what_it_had(tool: Tool, store: KnownStore) -> None:
+def test_missing_last_log_file_is_accounted_by_queue(tool: Tool, store: KnownStore) -> None:
     was = {queue: 1 + max(slot.queue_offset for slot in store.puts if slot[:2] == queue) for queue in QUEUES}
     last = store.log_files[-1]
     last.unlink()
@@ -98,7 +98,7 @@ def test_the_last_log_file_is_gone_and_each_queue_says_what_it_had(tool: Tool, s
 
 @both
 @pytest.mark.parametrize("how", ["cut", "zeros"])
-def test_the_end_of_the_last_log_file_is_gone(tool: Tool, how: str, store: KnownStore) -> None:
+def test_truncated_last_log_file_names_lost_messages(tool: Tool, how: str, store: KnownStore) -> None:
     last = store.log_files[-1]
     length = (end_of(store) - int(last.name)) // 2
     raw = last.read_bytes()
@@ -111,9 +111,7 @@ def test_the_end_of_the_last_log_file_is_gone(tool: Tool, how: str, store: Known
 
 @both
 @pytest.mark.parametrize("witness", ["checkpoint", "index"])
-def test_the_checkpoint_or_the_index_alone_says_that_the_log_was_longer(
-    tool: Tool, witness: str, store: KnownStore
-) -> None:
+def test_checkpoint_or_index_alone_reveals_missing_end_of_log(tool: Tool, witness: str, store: KnownStore) -> None:
     store.log_files[-1].unlink()
     shutil.rmtree(store.path / "consumequeue")
     if witness == "index":
@@ -140,7 +138,7 @@ def test_damaged_queues_over_a_whole_log_are_no_loss(tool: Tool, store: KnownSto
 
 @both
 @pytest.mark.parametrize(("copied", "over"), [(3, 2), (2, 3), (1, 0), (0, 1), (-1, -2), (0, -1)])
-def test_a_log_file_copied_over_another_costs_only_what_it_overwrote(
+def test_log_file_copied_over_other_loses_only_overwritten_messages(
     tool: Tool, copied: int, over: int, store: KnownStore
 ) -> None:
     files = store.log_files
@@ -151,7 +149,7 @@ def test_a_log_file_copied_over_another_costs_only_what_it_overwrote(
 
 
 @both
-def test_a_part_of_a_log_file_written_twice_costs_only_what_it_overwrote(tool: Tool, store: KnownStore) -> None:
+def test_part_of_log_file_written_twice_loses_only_overwritten_messages(tool: Tool, store: KnownStore) -> None:
     source, target, length = store.at(0.2)[1].phy_offset, store.at(0.6)[1].phy_offset, LOG_FILE // 8
     assert max(source % LOG_FILE, target % LOG_FILE) + length < LOG_FILE
     store.write(target, store.read(source, length))
@@ -170,7 +168,7 @@ def test_salvage_puts_swapped_and_renamed_log_files_where_their_records_say(stor
     assert assert_told(store, read_back(out), account) == set()
 
 
-def test_rebuild_names_the_messages_of_swapped_log_files(store: KnownStore) -> None:
+def test_rebuild_names_messages_of_swapped_log_files(store: KnownStore) -> None:
     first, second = store.log_files[1:3]
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
@@ -181,14 +179,14 @@ def test_rebuild_names_the_messages_of_swapped_log_files(store: KnownStore) -> N
 
 
 @both
-def test_a_record_whose_own_place_is_wrong_is_readable_or_named(tool: Tool, store: KnownStore) -> None:
+def test_record_with_wrong_phy_offset_is_readable_or_named(tool: Tool, store: KnownStore) -> None:
     slot, put = store.at(0.4)
     store.flip(put.phy_offset + PHY_OFFSET_AT + 6, 0x10)
     out, account = tool(store)
     assert assert_told(store, read_back(out), account) == ({slot} if tool is rebuilt else set())
 
 
-def test_rebuild_names_what_the_next_start_cuts_behind_the_damage(store: KnownStore) -> None:
+def test_rebuild_names_messages_truncated_by_next_start(store: KnownStore) -> None:
     slot, put = store.at(0.97)
     store.flip(put.phy_offset + 92, 0x10)
     out, account = rebuilt(store)
@@ -202,7 +200,7 @@ def test_rebuild_names_what_the_next_start_cuts_behind_the_damage(store: KnownSt
 @both
 @pytest.mark.parametrize("has_queues", [True, False])
 @pytest.mark.parametrize("is_young", [False, True])
-def test_the_first_log_file_is_gone(
+def test_missing_first_log_file_is_named_unless_expired(
     tool: Tool, is_young: bool, has_queues: bool, store: KnownStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old one was removed by retention, and is told; a young one was not, and the records behind it say so, too."""
@@ -224,7 +222,7 @@ def test_the_first_log_file_is_gone(
 
 @both
 @pytest.mark.parametrize("harm", ["removed", "one blank"])
-def test_a_queue_whose_only_message_is_lost_gives_its_offset_to_no_other(
+def test_offset_of_lost_only_message_is_not_reused(
     tool: Tool, harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gantrymq.tools.rebuild.SystemClock", lambda: ManualClock(NOON_MS + 1_000))
@@ -282,7 +280,7 @@ def with_old_queues(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
 
 
 @both
-def test_first_record_that_names_another_queue_does_not_restart_it(
+def test_first_record_with_wrong_queue_does_not_restart_queue(
     tool: Tool, with_old_queues: KnownStore, tmp_path: Path
 ) -> None:
     store = KnownStore(Path(shutil.copytree(with_old_queues.path, tmp_path / "store")), with_old_queues.puts)
@@ -295,9 +293,7 @@ def test_first_record_that_names_another_queue_does_not_restart_it(
 
 @both
 @pytest.mark.parametrize("has_queues", [True, False])
-def test_records_of_one_offset_that_changed_places_are_not_taken_for_each_other(
-    tool: Tool, has_queues: bool, store: KnownStore
-) -> None:
+def test_swapped_records_of_same_offset_are_not_confused(tool: Tool, has_queues: bool, store: KnownStore) -> None:
     one, other = next(
         (slot, twin)
         for slot, put in sorted(store.puts.items())
@@ -317,7 +313,7 @@ def test_records_of_one_offset_that_changed_places_are_not_taken_for_each_other(
 
 
 @both
-def test_records_that_changed_places_between_queues_cost_no_others(tool: Tool, store: KnownStore) -> None:
+def test_records_swapped_between_queues_lose_no_other(tool: Tool, store: KnownStore) -> None:
     """Without the old queues: the record that lies elsewhere than it says is the one in the way."""
     by_size: dict[int, list[tuple[Slot, Put]]] = {}
     for slot, put in sorted(store.puts.items(), key=lambda item: item[1].phy_offset):
@@ -340,7 +336,7 @@ def test_records_that_changed_places_between_queues_cost_no_others(tool: Tool, s
 
 @both
 @pytest.mark.parametrize("damage", ["bodyCRC", "body"])
-def test_the_last_message_of_an_old_queue_is_got_unchanged_or_named(
+def test_last_message_of_old_queue_is_unchanged_or_named(
     tool: Tool, damage: str, with_old_queues: KnownStore, tmp_path: Path
 ) -> None:
     """Its unit stays, so that its offset is not given out again, and a reader looks at no CRC."""
@@ -359,7 +355,7 @@ def test_the_last_message_of_an_old_queue_is_got_unchanged_or_named(
 
 @both
 @pytest.mark.parametrize("share", [0.3, 0.97, 1.0])
-def test_record_of_wrong_queue_is_quarantined_after_a_kill_too(tool: Tool, share: float, store: KnownStore) -> None:
+def test_record_of_wrong_queue_is_quarantined_after_kill_too(tool: Tool, share: float, store: KnownStore) -> None:
     """The next start of a killed store dispatches the newest part of the log again, by what the records say."""
     slot, put = store.at(share)
     store.flip(topic_at(store, put) + 2, 1)
@@ -372,7 +368,7 @@ def test_record_of_wrong_queue_is_quarantined_after_a_kill_too(tool: Tool, share
 
 
 @both
-def test_two_records_that_changed_places_in_their_queue_are_lost_and_named(tool: Tool, store: KnownStore) -> None:
+def test_two_records_swapped_in_queue_are_lost_and_named(tool: Tool, store: KnownStore) -> None:
     """Each says its own place and its own offset: nothing of them is wrong but where they lie."""
     by_size: dict[tuple[str, int, int], list[tuple[Slot, Put]]] = {}
     for slot, put in sorted(store.puts.items()):
@@ -387,9 +383,7 @@ def test_two_records_that_changed_places_in_their_queue_are_lost_and_named(tool:
 
 
 @both
-def test_a_copy_whose_record_is_gone_is_no_message_of_the_place_that_it_overwrote(
-    tool: Tool, store: KnownStore
-) -> None:
+def test_copy_of_lost_record_does_not_replace_overwritten_message(tool: Tool, store: KnownStore) -> None:
     slot, put = store.at(0.8)
     target = next(
         (other, there)
@@ -405,7 +399,7 @@ def test_a_copy_whose_record_is_gone_is_no_message_of_the_place_that_it_overwrot
 
 @both
 @pytest.mark.parametrize("claimed", [1 << 40, 1 << 62, 0, 3, -1])
-def test_a_wrong_queue_offset_is_repaired_and_not_lost(tool: Tool, claimed: int, store: KnownStore) -> None:
+def test_wrong_queue_offset_is_repaired_without_loss(tool: Tool, claimed: int, store: KnownStore) -> None:
     slot, put = store.at(0.5)
     store.write(put.phy_offset + QUEUE_OFFSET_AT, claimed.to_bytes(8, "big", signed=True))
     out, account = tool(store)
@@ -432,7 +426,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
 @pytest.mark.parametrize("has_queues", [True, False])
 @pytest.mark.parametrize("share", [0.5, 0.9, "behind the file's last one of the other queue"])
 @pytest.mark.parametrize("way", [untouched, rebuilt, salvaged])
-def test_after_a_kill_a_record_that_says_a_shorter_queue_keeps_none_out_of_that(
+def test_record_with_wrong_shorter_queue_after_kill_displaces_no_message(
     way: Tool, share: float | str, uneven: KnownStore, tmp_path: Path, *, has_queues: bool
 ) -> None:
     """A start that dispatched it put the queue's next offset behind that of the record, and passed over all others."""
@@ -477,7 +471,7 @@ def with_half_messages(tmp_path_factory: pytest.TempPathFactory) -> tuple[KnownS
 @pytest.mark.parametrize("has_queues", [True, False])
 @pytest.mark.parametrize("is_closed", [True, False])
 @pytest.mark.parametrize("way", [untouched, rebuilt, salvaged])
-def test_a_half_message_that_a_flipped_bit_makes_a_message_costs_no_other(
+def test_half_message_turned_into_message_by_bit_flip_loses_no_other(
     way: Tool,
     with_half_messages: tuple[KnownStore, list[int]],
     tmp_path: Path,
@@ -507,7 +501,7 @@ def test_a_half_message_that_a_flipped_bit_makes_a_message_costs_no_other(
 
 @both
 @pytest.mark.parametrize("blank", [b"\0\0\1\1", b"\7\7\7\7\7\7\7\7", bytes(8)])
-def test_a_broken_blank_is_no_lost_message(tool: Tool, blank: bytes, store: KnownStore) -> None:
+def test_broken_blank_is_not_reported_as_lost_message(tool: Tool, blank: bytes, store: KnownStore) -> None:
     _, last = max(
         (item for item in store.puts.items() if item[1].phy_offset < LOG_FILE), key=lambda item: item[1].phy_offset
     )
@@ -518,9 +512,7 @@ def test_a_broken_blank_is_no_lost_message(tool: Tool, blank: bytes, store: Know
 
 
 @both
-def test_a_blank_in_the_middle_of_a_file_that_says_a_wrong_size_costs_the_record_under_it(
-    tool: Tool, store: KnownStore
-) -> None:
+def test_false_blank_of_wrong_size_loses_record_under_it(tool: Tool, store: KnownStore) -> None:
     slot, put = store.at(0.4)
     store.write(put.phy_offset + 4, MAGIC_BLANK.to_bytes(4, "big"))
     out, account = tool(store)
@@ -536,7 +528,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> KnownStore:
 @both
 @pytest.mark.parametrize("has_same_queues", [True, False])
 @pytest.mark.parametrize("number", [0, 2])
-def test_a_log_file_of_another_store_costs_the_messages_under_it_and_brings_none(
+def test_log_file_of_other_store_loses_overwritten_messages_and_adds_none(
     tool: Tool, number: int, has_same_queues: bool, store: KnownStore, other: KnownStore, uneven: KnownStore
 ) -> None:
     victim = store.log_files[number]
@@ -561,9 +553,7 @@ def test_queues_of_another_store_make_no_log_file_foreign(tool: Tool, store: Kno
 
 
 @both
-def test_queues_of_a_copy_that_went_on_by_itself_make_no_log_file_foreign(
-    tool: Tool, store: KnownStore, tmp_path: Path
-) -> None:
+def test_queues_of_diverged_copy_make_no_log_file_foreign(tool: Tool, store: KnownStore, tmp_path: Path) -> None:
     copy, rng = KnownStore.make(tmp_path / "copy", 180), random.Random(5)
     with open_store(RealFileSystem(), copy.path, clock=ManualClock(NOON_MS)) as opened:
         for number in range(180, 420):
@@ -601,7 +591,7 @@ STORE_TIMESTAMP_AT = 56  # of a record whose hosts are IPv4
 
 @pytest.mark.parametrize("bit", [38, 45, 62, 63])
 @pytest.mark.parametrize("tool", [rebuilt, salvaged, "recovered after a kill"])
-def test_a_flipped_time_of_the_last_record_gets_into_no_checkpoint(
+def test_flipped_time_of_last_record_does_not_reach_checkpoint(
     tool: Tool | str, bit: int, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     _, put = store.at(1.0)
@@ -624,7 +614,7 @@ def test_a_flipped_time_of_the_last_record_gets_into_no_checkpoint(
 
 @pytest.mark.parametrize(("copied", "over"), [(1, 2), (2, 1), (-2, -1), (-1, -2), (-3, -1)])
 @pytest.mark.parametrize("how", ["copied", "swapped"])
-def test_the_plan_of_a_recovery_is_the_recovery_also_of_copied_and_swapped_log_files(
+def test_recovery_plan_equals_recovery_of_copied_and_swapped_log_files(
     how: str, copied: int, over: int, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     source, target = store.log_files[copied], store.log_files[over]
@@ -647,7 +637,9 @@ def recovered(
 
 
 @pytest.mark.parametrize("damage", ["body of a message", "last file gone", "queues and last file gone"])
-def test_recover_names_what_it_cuts(damage: str, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_recover_names_truncated_messages(
+    damage: str, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
     if damage == "body of a message":
         store.flip(store.at(0.95)[1].phy_offset + 92, 0x10)
     else:
@@ -675,7 +667,7 @@ def test_recover_names_what_it_cuts(damage: str, store: KnownStore, capsysbinary
         assert {(one["topic"], one["queueId"]) for one in report["shortQueues"]} == {slot[:2] for slot in lost}
 
 
-def test_recover_of_a_closed_store_puts_what_stood_behind_damaged_units_of_a_queue(
+def test_recover_of_closed_store_redispatches_messages_after_damaged_units(
     store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """Units end at the first that is none; in front of it stands one that leads far on, as if all was in the queue."""
@@ -702,9 +694,7 @@ def test_damaged_units_do_not_hide_those_in_front_of_them(store: KnownStore) -> 
     assert {slot.queue_offset for slot in read_back(store.path) if slot[:2] == ("orders", 5)} >= slots - {middle}
 
 
-def test_recover_of_a_healthy_store_names_nothing(
-    store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_recover_of_healthy_store_names_no_loss(store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     report = recovered(store, capsysbinary)
     assert [report[key] for key in LossAccount().as_json(store.path)] == [[]] * len(LossAccount().as_json(store.path))
 
@@ -714,7 +704,7 @@ STORE_TIMESTAMP_AT = 56
 
 @pytest.mark.parametrize(("share", "mask", "is_killed"), [(0.0, 0x40, True), (1.0, 0x80, False), (1.0, 0x40, True)])
 @pytest.mark.parametrize("tool", ["rebuild", "salvage", "recover"])
-def test_a_flipped_store_time_costs_no_message_and_spoils_no_checkpoint(
+def test_flipped_store_time_loses_no_message_and_leaves_checkpoint_valid(
     tool: str, share: float, mask: int, is_killed: bool, store: KnownStore
 ) -> None:
     _, put = store.at(share)

@@ -111,7 +111,7 @@ both = pytest.mark.parametrize("tool", [rebuilt, salvaged])
 
 @both
 @each_harm
-def test_every_message_stays_in_the_queue_that_its_record_names(
+def test_message_stays_in_queue_named_by_its_record(
     tool: Callable[[KnownStore], tuple[Path, LossAccount]], harm: Harm, store: KnownStore
 ) -> None:
     harm(store.path / "consumequeue")
@@ -127,7 +127,7 @@ def test_every_message_stays_in_the_queue_that_its_record_names(
 
 
 @each_harm
-def test_an_export_calls_nothing_lost_and_nothing_repaired(harm: Harm, store: KnownStore, tmp_path: Path) -> None:
+def test_export_of_misfiled_queues_reports_no_loss_or_repair(harm: Harm, store: KnownStore, tmp_path: Path) -> None:
     harm(store.path / "consumequeue")
     report = export_store(store.path, tmp_path / "out", config=SMALL, given=GEOMETRY_KEYS, kind=ExportFormat.JSONL)
     assert (sum(report.topics.values()), report.account.message_count, report.account.repaired) == (
@@ -139,7 +139,7 @@ def test_an_export_calls_nothing_lost_and_nothing_repaired(harm: Harm, store: Kn
 
 
 @both
-def test_losses_known_only_from_a_misfiled_queue_are_named_under_the_real_queue(
+def test_losses_known_from_misfiled_queue_are_named_under_real_queue(
     tool: Callable[[KnownStore], tuple[Path, LossAccount]], store: KnownStore
 ) -> None:
     """The last log file is gone, and the queues that say what was in it are swapped."""
@@ -152,7 +152,7 @@ def test_losses_known_only_from_a_misfiled_queue_are_named_under_the_real_queue(
 
 
 @each_harm
-def test_an_open_for_writing_is_refused_and_names_the_remedy(harm: Harm, store: KnownStore) -> None:
+def test_open_for_writing_with_misfiled_queues_is_refused_with_remedy(harm: Harm, store: KnownStore) -> None:
     harm(store.path / "consumequeue")
     before = {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
     with pytest.raises(MisfiledQueueError, match=r"consumequeue/.*gantrymq store rebuild"):
@@ -161,7 +161,7 @@ def test_an_open_for_writing_is_refused_and_names_the_remedy(harm: Harm, store: 
 
 
 @each_harm
-def test_a_reader_shows_every_message_in_its_own_queue_and_names_the_problem(harm: Harm, store: KnownStore) -> None:
+def test_reader_of_misfiled_queues_shows_own_queue_of_message_and_names_problem(harm: Harm, store: KnownStore) -> None:
     harm(store.path / "consumequeue")
     with StoreReader.open(store.path, SMALL, given=GEOMETRY_KEYS) as reader:
         assert [type(one) for one in reader.problems][:1] == [MisfiledQueueError]
@@ -170,9 +170,7 @@ def test_a_reader_shows_every_message_in_its_own_queue_and_names_the_problem(har
 
 
 @pytest.mark.parametrize("harm", [swap_queues, swap_topics, rename_queue, rename_topic, swap_files_of_one_queue])
-def test_the_view_of_queues_as_filed_lists_what_the_healthy_store_has(
-    harm: Harm, whole: KnownStore, store: KnownStore
-) -> None:
+def test_view_of_queues_as_filed_equals_healthy_store(harm: Harm, whole: KnownStore, store: KnownStore) -> None:
     """Directories from the root of the file system on, also one that is there in the view alone."""
     harm(store.path / "consumequeue")
     paths = StorePaths(store.path)
@@ -196,7 +194,7 @@ def test_the_view_of_queues_as_filed_lists_what_the_healthy_store_has(
 
 @both
 @pytest.mark.parametrize("size", [40, 100, 280])
-def test_a_piece_of_another_queues_file_is_no_witness(
+def test_piece_of_file_of_other_queue_is_no_evidence(
     tool: Callable[[KnownStore], tuple[Path, LossAccount]], size: int, store: KnownStore
 ) -> None:
     source, target = (sorted((store.path / "consumequeue" / name).iterdir())[-1] for name in ("orders/0", "bills/5"))
@@ -208,7 +206,7 @@ def test_a_piece_of_another_queues_file_is_no_witness(
 
 
 @both
-def test_a_topic_directory_of_another_store_holds_no_messages(
+def test_topic_directory_of_other_store_has_no_messages(
     tool: Callable[[KnownStore], tuple[Path, LossAccount]], store: KnownStore, tmp_path: Path
 ) -> None:
     other = KnownStore.make(tmp_path / "other", messages=200)
@@ -228,7 +226,7 @@ def test_a_topic_directory_of_another_store_holds_no_messages(
 
 
 @pytest.mark.parametrize("what", ["directory", "pipe"])
-def test_a_directory_or_pipe_named_as_a_queue_file_is_damage(what: str, store: KnownStore) -> None:
+def test_directory_or_pipe_named_as_queue_file_is_reported_as_damage(what: str, store: KnownStore) -> None:
     path = min((store.path / "consumequeue/orders/0").iterdir())
     path.unlink()
     path.mkdir() if what == "directory" else os.mkfifo(path)

@@ -109,9 +109,7 @@ A_POWER_CUT_MAY_LEAVE = ("an old copy", "an old copy of RocketMQ's", "emptied")
     ("loss", "ended"),
     [(loss, "closed") for loss in LOSSES] + [(loss, "killed") for loss in LOSSES if loss not in A_POWER_CUT_MAY_LEAVE],
 )
-def test_a_store_whose_newest_log_files_are_missing_is_not_opened_for_writing(
-    store: KnownStore, loss: str, ended: str
-) -> None:
+def test_store_without_newest_log_files_is_not_opened_for_writing(store: KnownStore, loss: str, ended: str) -> None:
     LOSSES[loss](store)
     if ended == "killed":
         kill(store)
@@ -138,7 +136,7 @@ def json_of(capsysbinary: pytest.CaptureFixture[bytes], *arguments: object) -> t
     return code, json.loads(lines[-1]) if lines else None, said.err.decode()
 
 
-def test_recover_names_what_it_cuts_of_such_a_store_and_opens_it(
+def test_recover_of_store_without_newest_log_files_names_loss_and_opens_it(
     store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     lose_two(store)
@@ -163,7 +161,7 @@ def test_recover_names_what_it_cuts_of_such_a_store_and_opens_it(
 
 
 @pytest.mark.parametrize("command", ["info", "dump", "log", "verify"])
-def test_commands_that_read_name_the_missing_end(
+def test_reading_commands_name_missing_end_of_log(
     command: str, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     lose_two(store)
@@ -184,7 +182,7 @@ def test_verify_ends_with_what_helps(store: KnownStore, capsysbinary: pytest.Cap
     assert "would cut" in steps.splitlines()[2]
 
 
-def test_ingest_refuses_it_and_an_explicit_setting_opens_it(
+def test_ingest_refuses_missing_end_of_log_unless_accepted(
     store: KnownStore, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     lose_two(store)
@@ -196,7 +194,7 @@ def test_ingest_refuses_it_and_an_explicit_setting_opens_it(
     assert (code, last["status"]) == (0, "PUT_OK")
 
 
-def test_one_of_two_directories_that_was_not_given_is_missed(tmp_path: Path) -> None:
+def test_omitted_log_directory_is_reported_missing(tmp_path: Path) -> None:
     """The newest file lies in the second one."""
     both = SMALL.__class__(**{**_fields(), "store_path_commit_log": f"{tmp_path}/a,{tmp_path}/b"})
     one = SMALL.__class__(**{**_fields(), "store_path_commit_log": f"{tmp_path}/a"})
@@ -216,7 +214,7 @@ def _fields() -> dict[str, Any]:
     return {field.name: getattr(SMALL, field.name) for field in dataclasses.fields(SMALL)}
 
 
-def test_rebuild_and_salvage_go_on_and_name_the_loss(store: KnownStore, tmp_path: Path) -> None:
+def test_rebuild_and_salvage_without_end_of_log_continue_and_name_loss(store: KnownStore, tmp_path: Path) -> None:
     lose_two(store)
     account = salvage_store(store.path, tmp_path / "out", SMALL, given=GEOMETRY_KEYS).account
     assert assert_told(store, read_back(tmp_path / "out"), account) != set()
@@ -250,7 +248,7 @@ def broken_tail(store: KnownStore) -> None:
 
 @pytest.mark.parametrize("ended", ["closed", "killed"])
 @pytest.mark.parametrize("damage", [flip_units, far_checkpoint, broken_tail, lambda store: None])
-def test_a_store_whose_newest_log_file_is_there_is_opened(
+def test_store_with_newest_log_file_is_opened(
     store: KnownStore, damage: Callable[[KnownStore], None], ended: str
 ) -> None:
     damage(store)
@@ -260,7 +258,7 @@ def test_a_store_whose_newest_log_file_is_there_is_opened(
     open_any(RealFileSystem(), store.path).close()
 
 
-def test_an_empty_last_file_of_a_killed_store_goes_when_no_queue_leads_into_it_any_more(store: KnownStore) -> None:
+def test_empty_last_file_of_killed_store_is_removed_if_no_unit_points_into_it(store: KnownStore) -> None:
     """Else a second crash between the two would look as if files were missing."""
     fs = MemoryFileSystem(clock=ManualClock(NOON_MS))
     for path in sorted(store.path.rglob("*")):
@@ -297,7 +295,7 @@ def test_an_empty_last_file_of_a_killed_store_goes_when_no_queue_leads_into_it_a
         open_any(left).close()
 
 
-def test_ingest_says_what_the_recovery_at_its_start_cut(
+def test_ingest_names_messages_truncated_by_its_recovery(
     store: KnownStore, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     broken_tail(store)
@@ -307,7 +305,7 @@ def test_ingest_says_what_the_recovery_at_its_start_cut(
     assert "recovery ended the log at" in said
 
 
-def test_the_embedded_broker_refuses_it(store: KnownStore) -> None:
+def test_embedded_broker_refuses_missing_end_of_log(store: KnownStore) -> None:
     lose_two(store)
     before = tree(store.path / "consumequeue")
     with pytest.raises(MissingLogEndError), EmbeddedBroker(store=store.path):

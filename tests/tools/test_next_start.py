@@ -62,7 +62,7 @@ def rebuilt_and_started(store: KnownStore) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_of_log_files_that_changed_places_the_next_start_hides_nothing_that_is_not_named(
+def test_next_start_with_swapped_log_files_hides_only_named_messages(
     order: str, whole: KnownStore, tmp_path: Path
 ) -> None:
     store = copy_of(whole, tmp_path / "store")
@@ -71,9 +71,7 @@ def test_of_log_files_that_changed_places_the_next_start_hides_nothing_that_is_n
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.3, 0.4])
-def test_messages_behind_lost_ones_stay_in_a_queue_that_gets_no_more(
-    share: float, with_old_queues: KnownStore, tmp_path: Path
-) -> None:
+def test_messages_after_lost_ones_stay_in_idle_queue(share: float, with_old_queues: KnownStore, tmp_path: Path) -> None:
     store = copy_of(with_old_queues, tmp_path / "store")
     _, put = store.at(share)
     store.write(put.phy_offset - put.phy_offset % LOG_FILE, bytes(LOG_FILE))
@@ -148,7 +146,7 @@ def test_torn_record_behind_damage_is_cut_by_next_start_and_named_as_lost(
     assert read_back(store.path).keys() == store.puts.keys() - lost
 
 
-def test_torn_record_of_killed_store_ends_the_log(of_long_properties: KnownStore, tmp_path: Path) -> None:
+def test_torn_record_of_killed_store_ends_log(of_long_properties: KnownStore, tmp_path: Path) -> None:
     store = copy_of(of_long_properties, tmp_path / "store")
     (store.path / "abort").touch()
     tear(store, Slot("orders", 0, 11))

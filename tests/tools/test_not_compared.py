@@ -60,14 +60,12 @@ def index_file(store: Path) -> Path:
 
 
 @every_command
-def test_of_a_healthy_store_every_file_is_compared(
-    command: str, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_file_of_healthy_store_is_compared(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compared(command, store, capsys) == (0, {})
 
 
 @pytest.mark.parametrize("more", [["--queues"], ["--index", "--set=maxHashSlotNum=70", "--set=maxIndexNum=300"]])
-def test_rebuild_compares_the_old_index_by_the_sizes_that_its_files_have(
+def test_rebuild_compares_old_index_with_geometry_of_its_files(
     more: list[str], store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = exit_code(["store", "rebuild", str(store), "--json", *more])
@@ -75,23 +73,21 @@ def test_rebuild_compares_the_old_index_by_the_sizes_that_its_files_have(
 
 
 @every_command
-def test_a_checkpoint_that_is_garbage_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_garbage_checkpoint_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / CHECKPOINT).write_bytes(b"\xdb" * 4096)
     code, reasons = compared(command, store, capsys)
     assert (code, list(reasons)) == (1, [CHECKPOINT])
 
 
 @every_command
-def test_a_checkpoint_that_is_cut_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_checkpoint_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / CHECKPOINT).write_bytes((store / CHECKPOINT).read_bytes()[:20])
     assert compared(command, store, capsys) == (1, {CHECKPOINT: "is 20 bytes long, not 4096"})
 
 
 @every_command
 @pytest.mark.parametrize("how", ["missing", "zeros"])
-def test_a_checkpoint_that_says_nothing_is_a_note(
-    command: str, how: str, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_zero_checkpoint_is_note(command: str, how: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / CHECKPOINT).unlink() if how == "missing" else (store / CHECKPOINT).write_bytes(bytes(4096))
     code, reasons = compared(command, store, capsys)
     assert (code, list(reasons)) == (0, [CHECKPOINT])
@@ -99,7 +95,7 @@ def test_a_checkpoint_that_says_nothing_is_a_note(
 
 
 @pytest.mark.parametrize("command", ["salvage", "export"])
-def test_a_checkpoint_that_the_disk_does_not_give_back_is_named(
+def test_unreadable_checkpoint_is_named(
     command: str, store: Path, spoil: Break, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil(store / CHECKPOINT, 0, 4096)
@@ -108,7 +104,7 @@ def test_a_checkpoint_that_the_disk_does_not_give_back_is_named(
 
 
 @every_command
-def test_pages_of_a_queue_file_that_the_disk_does_not_give_back_are_named(
+def test_unreadable_pages_of_queue_file_are_named(
     command: str, store: Path, spoil: Break, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = first_queue_file(store)
@@ -119,7 +115,7 @@ def test_pages_of_a_queue_file_that_the_disk_does_not_give_back_are_named(
 
 
 @every_command
-def test_an_index_file_whose_header_the_disk_does_not_give_back_is_named(
+def test_index_file_with_unreadable_header_is_named(
     command: str, store: Path, spoil: Break, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = index_file(store)
@@ -129,9 +125,7 @@ def test_an_index_file_whose_header_the_disk_does_not_give_back_is_named(
 
 
 @every_command
-def test_an_index_file_whose_header_is_garbage_is_named(
-    command: str, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_index_file_with_garbage_header_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = index_file(store)
     with path.open("r+b") as file:
         file.write(b"\xdb" * HEADER_SIZE)
@@ -139,7 +133,7 @@ def test_an_index_file_whose_header_is_garbage_is_named(
     assert (code, list(reasons)) == (1, [str(path.relative_to(store))])
 
 
-def test_rebuild_refuses_where_the_disk_does_not_give_back_the_checkpoint_that_it_writes_again(
+def test_rebuild_with_unreadable_checkpoint_is_refused(
     store: Path, spoil: Break, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil(store / CHECKPOINT, 0, 4096)
@@ -183,9 +177,7 @@ QUEUE_DAMAGE: dict[str, tuple[int, Callable[[Path], None], str]] = {
 
 @every_command
 @pytest.mark.parametrize("damage", QUEUE_DAMAGE)
-def test_a_queue_file_that_says_nothing_is_named(
-    command: str, damage: str, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_zero_queue_file_is_named(command: str, damage: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     number, harm, text = QUEUE_DAMAGE[damage]
     path = queue_files(store)[number]
     harm(path)
@@ -195,9 +187,7 @@ def test_a_queue_file_that_says_nothing_is_named(
 
 
 @pytest.mark.parametrize("command", ["salvage", "rebuild"])
-def test_a_queue_file_that_has_moved_by_an_entry_is_named(
-    command: str, store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_queue_file_shifted_by_one_unit_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = queue_files(store)[1]
     shifted(path, 20)
     code, reasons = compared(command, store, capsys)
@@ -206,14 +196,14 @@ def test_a_queue_file_that_has_moved_by_an_entry_is_named(
 
 
 @every_command
-def test_a_queue_that_is_gone_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_queue_is_named(command: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(store / "consumequeue/orders/1")
     code, reasons = compared(command, store, capsys)
     assert (code, list(reasons)) == (0, ["consumequeue/orders/1/00000000000000000000"])
 
 
 @every_command
-def test_after_a_kill_a_queue_that_ends_early_is_as_it_should_be(
+def test_queue_ending_early_after_kill_is_not_reported(
     command: str, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (store / "abort").touch()
@@ -222,7 +212,7 @@ def test_after_a_kill_a_queue_that_ends_early_is_as_it_should_be(
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
-def test_recover_names_a_queue_whose_first_file_is_missing(
+def test_recover_names_queue_without_first_file(
     more: list[str], store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It puts again what follows, and does not read the whole log for what stood in front."""

@@ -61,7 +61,7 @@ def write_config(case: TimerCase, name: str, **table: Any) -> None:
 # Delays
 
 
-def test_messages_of_delay_levels_wait_behind_the_offsets_of_their_levels(case: TimerCase) -> None:
+def test_messages_after_offset_of_delay_level_are_pending(case: TimerCase) -> None:
     for number in range(5):
         case.store.put(Message("orders", b"%d" % number, queue_id=number % 2, delay_level=5))
     case.store.put(Message("payments", b"p", delay_level=18))
@@ -75,7 +75,7 @@ def test_messages_of_delay_levels_wait_behind_the_offsets_of_their_levels(case: 
     case.open()
 
 
-def test_a_delayed_message_of_a_deleted_topic_is_passed_over(case: TimerCase) -> None:
+def test_delayed_message_of_deleted_topic_is_not_pending(case: TimerCase) -> None:
     case.store.put(Message("orders", b"now"))
     case.store.put(Message("orders", b"later", delay_level=5))
     case.store.delete_topic("orders")
@@ -90,7 +90,7 @@ def test_a_delayed_message_of_a_deleted_topic_is_passed_over(case: TimerCase) ->
 # Timers
 
 
-def test_timers_wait_in_the_wheel_and_in_front_of_it(case: TimerCase) -> None:
+def test_timer_messages_in_and_before_wheel_are_pending(case: TimerCase) -> None:
     for number in range(10):
         case.send(deliver_ms=NOON_MS + (number + 1) * SECOND_MS)
     case.wait(4 * SECOND_MS)
@@ -109,7 +109,7 @@ def test_timers_wait_in_the_wheel_and_in_front_of_it(case: TimerCase) -> None:
     case.open()
 
 
-def test_a_timer_that_rolls_waits_once_with_its_own_time(case: TimerCase) -> None:
+def test_rolled_timer_message_is_pending_once_at_its_due_time(case: TimerCase) -> None:
     case.send(deliver_ms=NOON_MS + HOUR_MS)
     for minutes in (1, 15, 30):
         case.wait(minutes * 60 * SECOND_MS, step_ms=60 * SECOND_MS)
@@ -123,7 +123,7 @@ def test_a_timer_that_rolls_waits_once_with_its_own_time(case: TimerCase) -> Non
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_a_recalled_timer_does_not_wait(case: TimerCase, is_read: bool) -> None:
+def test_recalled_timer_message_is_not_pending(case: TimerCase, is_read: bool) -> None:
     for number in range(3):
         case.send(b"%d" % number, deliver_ms=NOON_MS + 60 * SECOND_MS, UNIQ_KEY=f"U{number}")
     case.send(b"another slot", deliver_ms=NOON_MS + 61 * SECOND_MS, UNIQ_KEY="U1")
@@ -182,7 +182,7 @@ def put_op(case: TimerCase, body: bytes) -> None:
     case.store.put(op_message(0, body, NOON_MS, LOOPBACK))
 
 
-def test_half_messages_wait_for_an_op_message(case: TimerCase) -> None:
+def test_half_message_without_op_message_is_pending(case: TimerCase) -> None:
     for _ in range(6):
         put_half(case)
     put_half(case, topic="payments", CHECK_IMMUNITY_TIME_IN_SECONDS="120")
@@ -199,7 +199,7 @@ def test_half_messages_wait_for_an_op_message(case: TimerCase) -> None:
     case.open()
 
 
-def test_an_immune_message_that_was_put_back_is_decided_by_the_offset_of_its_first_record(case: TimerCase) -> None:
+def test_requeued_immune_half_message_is_decided_by_offset_of_first_record(case: TimerCase) -> None:
     for _ in range(2):
         put_half(case, CHECK_IMMUNITY_TIME_IN_SECONDS="120")
     for half in case.delivered(TRANS_HALF_TOPIC):
@@ -230,7 +230,7 @@ def ack(case: TimerCase, start_offset: int, *offsets: int, is_batch: bool = Fals
     case.send(body, topic=REVIVE_TOPIC, deliver_ms=NOON_MS + due_ms, TAGS=tag)
 
 
-def test_popped_messages_wait_for_an_acknowledgement(case: TimerCase) -> None:
+def test_unacknowledged_popped_message_is_pending(case: TimerCase) -> None:
     pop(case, 0, 3)
     pop(case, 10, 4)
     pop(case, 20, 1, 120_000, topic="payments")
@@ -257,7 +257,7 @@ def test_popped_messages_wait_for_an_acknowledgement(case: TimerCase) -> None:
     case.open()
 
 
-def test_a_record_of_pop_that_cannot_be_read_is_counted(case: TimerCase) -> None:
+def test_unreadable_pop_record_is_counted(case: TimerCase) -> None:
     pop(case, 0, 1)
     case.send(b"0-17", topic=REVIVE_TOPIC, deliver_ms=NOON_MS + 60_000, TAGS="ck")
     case.close()
@@ -269,7 +269,7 @@ def test_a_record_of_pop_that_cannot_be_read_is_counted(case: TimerCase) -> None
 # All
 
 
-def test_a_record_that_cannot_be_read_is_counted_once(case: TimerCase) -> None:
+def test_unreadable_record_is_counted_once(case: TimerCase) -> None:
     for number in range(3):
         case.send(b"%d" % number, deliver_ms=NOON_MS + 60 * SECOND_MS)
     case.wait(SECOND_MS)

@@ -49,7 +49,9 @@ def recall(key: str, due_ms: int = NOW_MS + 5_000) -> dict[str, str]:
         ({PROPERTY_REAL_QUEUE_ID: "-1"}, None),
     ],
 )
-def test_destination_is_that_of_the_properties(changed: dict[str, str], expected: tuple[str, int] | None) -> None:
+def test_destination_of_pending_message_is_read_from_properties(
+    changed: dict[str, str], expected: tuple[str, int] | None
+) -> None:
     assert destination({**TO, **changed}) == expected
 
 
@@ -102,7 +104,7 @@ def test_popped_message_is_open_until_acknowledged_and_counts_once() -> None:
 @pytest.mark.parametrize(
     ("group", "committed", "expected"), [(REVIVE_GROUP, 7, 8), (REVIVE_GROUP, -1, 0), (TRANS_GROUP, 7, 7)]
 )
-def test_first_undecided_record_follows_what_the_group_commits(group: str, committed: int, expected: int) -> None:
+def test_first_undecided_record_is_offset_committed_by_group(group: str, committed: int, expected: int) -> None:
     assert first_undecided(group, committed) == expected
 
 

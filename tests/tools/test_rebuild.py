@@ -73,7 +73,7 @@ def rebuild(path: Path, **options: Any) -> RebuildReport:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITH_EXPIRED_UNITS])
-def test_it_makes_the_bytes_that_rocketmq_made(name: str, tmp_path: Path) -> None:
+def test_rebuild_of_golden_store_writes_bytes_of_rocketmq(name: str, tmp_path: Path) -> None:
     store = unpack(name, tmp_path) / "store"
     MessageStore.open(store, housekeeping=False).close()
     queues, index = queue_files(store), index_files(store)
@@ -85,7 +85,7 @@ def test_it_makes_the_bytes_that_rocketmq_made(name: str, tmp_path: Path) -> Non
     assert [one for one in verify_store(store) if one.level is Severity.DAMAGE] == []
 
 
-def test_it_makes_what_is_gone(tmp_path: Path, rng: random.Random) -> None:
+def test_rebuild_writes_missing_queues_and_index(tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng)
     queues, index, log = queue_files(store), index_files(store), tree(store / "commitlog")
     shutil.rmtree(store / "consumequeue")
@@ -110,7 +110,7 @@ def full_at(which: int) -> FaultyFileSystem:
     return fs
 
 
-def test_a_full_disk_leaves_the_old_files(tmp_path: Path, rng: random.Random) -> None:
+def test_rebuild_on_full_disk_keeps_old_files(tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng, 80)
     before = tree(store)
     counted = FaultyFileSystem(RealFileSystem())
@@ -124,7 +124,7 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path, rng: random.Random) ->
 
 
 @pytest.mark.parametrize("part", ["queues", "index"])
-def test_it_makes_only_what_is_asked_for(tmp_path: Path, rng: random.Random, part: str) -> None:
+def test_rebuild_of_one_part_leaves_other_part_unchanged(tmp_path: Path, rng: random.Random, part: str) -> None:
     store = filled(tmp_path / "store", rng, 60)
     queues, index = queue_files(store), index_files(store)
     for path in [*store.glob("consumequeue/*/*/*"), *store.glob("index/*")]:
@@ -134,7 +134,7 @@ def test_it_makes_only_what_is_asked_for(tmp_path: Path, rng: random.Random, par
     assert (index_files(store) == index) == (part == "index")
 
 
-def test_killed_at_any_moment_it_leaves_a_store_with_everything(tmp_path: Path, rng: random.Random) -> None:
+def test_rebuild_killed_at_any_moment_loses_nothing(tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng, 80)
     with open_reader(store) as reader:
         expected = content(reader)
@@ -167,7 +167,7 @@ def killed_at_rename(store: Path, number: int) -> None:
         rebuild(store, fs=FaultyFileSystem(RealFileSystem(), renames[number], broken_disk, keeps_failing=True))
 
 
-def test_whoever_only_reads_sees_the_swap_finished_too(tmp_path: Path, rng: random.Random) -> None:
+def test_reader_after_kill_during_swap_sees_finished_swap(tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng, 80)
     with open_reader(store) as reader:
         expected = content(reader)
@@ -180,7 +180,9 @@ def test_whoever_only_reads_sees_the_swap_finished_too(tmp_path: Path, rng: rand
 
 
 @pytest.mark.parametrize("mark", ["of a log that went on", "broken"])
-def test_an_overtaken_rebuild_moves_no_old_file(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuild_overtaken_by_new_messages_moves_no_file(
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:
         for message in numbered(100):
@@ -203,9 +205,7 @@ def test_an_overtaken_rebuild_moves_no_old_file(mark: str, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("part", ["consumequeue", "index"])
-def test_a_link_that_leads_nowhere_is_refused_before_anything_is_made(
-    tmp_path: Path, rng: random.Random, part: str
-) -> None:
+def test_dangling_link_is_refused_before_work(tmp_path: Path, rng: random.Random, part: str) -> None:
     store = filled(tmp_path / "store", rng, 20)
     shutil.rmtree(store / part)
     (store / part).symlink_to(tmp_path / "unmounted" / part)
@@ -215,7 +215,7 @@ def test_a_link_that_leads_nowhere_is_refused_before_anything_is_made(
     assert sorted(store.rglob("*")) == before
 
 
-def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
+def test_damage_in_log_is_skipped_and_reported(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:
         results = [opened.put(message) for message in numbered(300)]
@@ -234,7 +234,7 @@ def test_damage_in_the_log_is_passed_over_and_told(tmp_path: Path) -> None:
     }
 
 
-def test_a_record_that_says_another_queue_offset_gets_its_unit_and_is_told(tmp_path: Path) -> None:
+def test_record_with_wrong_queue_offset_gets_its_unit_and_is_reported(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:
         results = [opened.put(message) for message in numbered(300)]
@@ -302,7 +302,7 @@ def test_offsets_of_lost_messages_are_not_given_out_again(tmp_path: Path, has_ex
             assert len(bodies(opened, "bills")) == 17 + 1
 
 
-def test_a_queue_without_records_keeps_its_next_offset(tmp_path: Path) -> None:
+def test_queue_without_records_keeps_its_next_offset(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:
         for message in [*numbered(5, topic="old"), *numbered(300)]:
@@ -316,14 +316,14 @@ def test_a_queue_without_records_keeps_its_next_offset(tmp_path: Path) -> None:
         assert opened.put(numbered(1, topic="old")[0]).queue_offset == 5
 
 
-def test_a_store_that_was_not_closed_stays_so(tmp_path: Path, rng: random.Random) -> None:
+def test_rebuild_keeps_abort_file_of_unclosed_store(tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng, 60)
     (store / "abort").write_bytes(b"4711")
     rebuild(store)
     assert (store / "abort").exists()
 
 
-def test_a_power_cut_behind_it_takes_nothing_that_it_vouches_for(seed: int) -> None:
+def test_power_cut_after_rebuild_loses_nothing_covered_by_checkpoint(seed: int) -> None:
     lazy = replace(BARE, mapped_file_size_commit_log=4096, flush_interval_commit_log_ms=60_000)
     disk = MemoryFileSystem()
     store = open_store(disk, config=lazy)
@@ -337,7 +337,7 @@ def test_a_power_cut_behind_it_takes_nothing_that_it_vouches_for(seed: int) -> N
             assert len(bodies(opened)) == 200  # rebuild vouches for all of them
 
 
-def test_a_power_cut_behind_it_takes_no_queue_whose_directory_the_killed_store_had_not_synced() -> None:
+def test_power_cut_after_rebuild_loses_no_queue_with_unsynced_directory() -> None:
     """The directory is there and its name is not on the disk: files that are moved into it would go with it."""
     lazy = replace(BARE, mapped_file_size_commit_log=4096, flush_interval_consume_queue_ms=60_000)
     disk = MemoryFileSystem()
@@ -353,9 +353,7 @@ def test_a_power_cut_behind_it_takes_no_queue_whose_directory_the_killed_store_h
 
 
 @pytest.mark.parametrize("part", ["consumequeue", "consumequeue/orders", "index"])
-def test_a_part_on_another_disk_is_refused_and_nothing_is_touched(
-    part: str, tmp_path: Path, rng: random.Random
-) -> None:
+def test_rebuild_across_disks_is_refused_and_changes_nothing(part: str, tmp_path: Path, rng: random.Random) -> None:
     class TwoDisks(RealFileSystem):
         def can_rename(self, source: Path, target: Path) -> bool:
             return source.is_relative_to(store / part) == target.is_relative_to(store / part)
@@ -367,7 +365,7 @@ def test_a_part_on_another_disk_is_refused_and_nothing_is_touched(
     assert tree(store) == before
 
 
-def test_it_refuses_what_it_cannot_do(tmp_path: Path, rng: random.Random) -> None:
+def test_rebuild_refuses_unusable_store(tmp_path: Path, rng: random.Random) -> None:
     store = filled(tmp_path / "store", rng)
     with open_store(RealFileSystem(), store):
         before = queue_files(store)
@@ -383,7 +381,7 @@ def test_it_refuses_what_it_cannot_do(tmp_path: Path, rng: random.Random) -> Non
     assert tree(store) == before_all
 
 
-def test_quarantined_records_are_listed_in_the_order_of_the_log(tmp_path: Path) -> None:
+def test_quarantined_records_are_listed_in_log_order(tmp_path: Path) -> None:
     """The queues are compared in the order of their names, so the records are found in another order."""
     strays = store_of_strays(tmp_path / "store")
     report = rebuild(tmp_path / "store")

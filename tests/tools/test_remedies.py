@@ -169,7 +169,7 @@ def assert_clean(store: Path, kind: FindingKind) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_the_remedy_of_a_finding_clears_it(store: Path, damage: str) -> None:
+def test_remedy_of_finding_clears_it(store: Path, damage: str) -> None:
     harm, kind = DAMAGE[damage]
     harm(store)
     found = [finding for finding in findings(store) if finding.kind is kind]
@@ -178,7 +178,7 @@ def test_the_remedy_of_a_finding_clears_it(store: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["checkpoint", "commitlog", "consumequeue/orders/0", "index"])
-def test_a_file_that_the_disk_does_not_give_back(store: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remedy_of_unreadable_file_clears_finding(store: Path, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = store / part if part == "checkpoint" else first(store, part)
     break_reads(monkeypatch)(path, 0, 64)
     found = [finding for finding in findings(store) if finding.kind is FindingKind.FILE_UNREADABLE]
@@ -199,9 +199,7 @@ LOG_MISSING: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("damage", LOG_MISSING)
-def test_a_log_that_is_gone_for_good_is_accepted_by_the_setting_that_the_finding_names(
-    store: Path, damage: str
-) -> None:
+def test_setting_named_by_finding_accepts_lost_log(store: Path, damage: str) -> None:
     LOG_MISSING[damage](store)
     told = findings(store)
     [found] = [finding for finding in told if finding.kind is FindingKind.LOG_MISSING]
@@ -212,7 +210,7 @@ def test_a_log_that_is_gone_for_good_is_accepted_by_the_setting_that_the_finding
     assert_clean(store, FindingKind.LOG_MISSING)
 
 
-def test_a_log_file_that_was_renamed_is_renamed_back(store: Path) -> None:
+def test_remedy_of_renamed_log_file_renames_it_back(store: Path) -> None:
     last = max(path for path in (store / "commitlog").iterdir() if any(path.read_bytes()))
     for later in (path for path in (store / "commitlog").iterdir() if path.name > last.name):
         later.unlink()
@@ -224,7 +222,7 @@ def test_a_log_file_that_was_renamed_is_renamed_back(store: Path) -> None:
     assert_clean(store, FindingKind.LOG_MISSING)
 
 
-def test_the_table_of_topics_is_copied_back(store: Path) -> None:
+def test_remedy_of_lost_topic_table_copies_backup(store: Path) -> None:
     (store / "config").mkdir()
     [found] = [finding for finding in findings(store) if finding.kind is FindingKind.TOPICS_WITHOUT_ROUTE]
     assert "copy the file back" in found.text
@@ -386,7 +384,7 @@ def whole() -> SmallStore:
 
 
 @pytest.mark.parametrize("damage", SMALL_DAMAGE)
-def test_the_command_that_a_finding_names_repairs_the_store(whole: SmallStore, damage: str) -> None:
+def test_command_named_by_finding_repairs_store(whole: SmallStore, damage: str) -> None:
     harm, kind = SMALL_DAMAGE[damage]
     store = SmallStore(whole.fs.crash_clone(1.0, 0), whole.config)
     harm(store)
@@ -417,7 +415,7 @@ def restart_at_zero(store: SmallStore) -> None:
     store.write_log(store.unit(79).phy_offset + QUEUE_OFFSET_AT, bytes(8))
 
 
-def test_a_last_entry_whose_message_is_gone_is_for_salvage(tmp_path: Path) -> None:
+def test_last_unit_without_message_needs_salvage(tmp_path: Path) -> None:
     """A rebuild leaves it, so that its offset is not given out again, and verify found it again and again."""
     store, size = tmp_path / "store", SMALL.mapped_file_size_commit_log
     with open_store(RealFileSystem(), store) as opened:
@@ -441,7 +439,7 @@ NOTHING_TO_DO: dict[str, tuple[Callable[[SmallStore], None], FindingKind]] = {
 
 
 @pytest.mark.parametrize("damage", NOTHING_TO_DO)
-def test_a_note_of_what_nothing_changes_promises_nothing(whole: SmallStore, damage: str) -> None:
+def test_note_without_remedy_promises_nothing(whole: SmallStore, damage: str) -> None:
     harm, kind = NOTHING_TO_DO[damage]
     store = SmallStore(whole.fs.crash_clone(1.0, 0), whole.config)
     harm(store)
@@ -450,7 +448,7 @@ def test_a_note_of_what_nothing_changes_promises_nothing(whole: SmallStore, dama
     assert "`" not in found[0].text
 
 
-def test_every_kind_of_finding_has_a_test_of_what_it_promises() -> None:
+def test_every_finding_kind_has_remedy_test() -> None:
     tables = (*DAMAGE.values(), *SMALL_DAMAGE.values(), *NOTHING_TO_DO.values())
     own_tests = {
         FindingKind.FILE_UNREADABLE,

@@ -114,7 +114,7 @@ def assert_holds(path: Path, expected: Content) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_golden_store_comes_through_with_all_that_is_whole(name: str, tmp_path: Path) -> None:
+def test_salvage_of_golden_store_has_every_intact_message(name: str, tmp_path: Path) -> None:
     store, out = unpack(name, tmp_path) / "store", tmp_path / "out"
     report = salvage_store(store, out)
     assert [one for one in verify_store(out) if one.level is Severity.DAMAGE] == []
@@ -144,7 +144,7 @@ def test_lost_records_leave_their_slots_filled(store: Damaged, rng: random.Rando
     assert_holds(out, store.without(*lost))
 
 
-def test_the_second_record_of_a_queue_is_lost(tmp_path: Path, rng: random.Random) -> None:
+def test_salvage_without_second_record_of_queue_keeps_other_records(tmp_path: Path, rng: random.Random) -> None:
     store = Damaged(tmp_path / "store", rng, numbered(5))
     store.write(store.results[1].phy_offset, b"\xff")
     out, _ = salvaged(store.path)
@@ -153,7 +153,7 @@ def test_the_second_record_of_a_queue_is_lost(tmp_path: Path, rng: random.Random
 
 @pytest.mark.parametrize("topic", ["o", "of-21-characters-only", "of-22-characters-alone"])
 @pytest.mark.parametrize("has_crc", [False, True])
-def test_lost_records_too_short_for_the_name_of_filler(
+def test_lost_records_shorter_than_filler_topic_are_bridged(
     topic: str, has_crc: bool, tmp_path: Path, rng: random.Random
 ) -> None:
     config = replace(SMALL, enabled_append_prop_crc=has_crc, force_verify_prop_crc=has_crc)
@@ -169,7 +169,7 @@ def test_lost_records_too_short_for_the_name_of_filler(
     assert_holds(out, store.without(*lost))
 
 
-def test_a_wrong_crc_is_lost(store: Damaged) -> None:
+def test_record_with_wrong_crc_is_lost(store: Damaged) -> None:
     with open_reader(store.path) as reader:
         messages = [(result, reader.message_at(result.phy_offset)) for result in store.results[30:]]
     lost, body = next((result, one.body) for result, one in messages if one is not None and len(one.body) > 100)
@@ -180,7 +180,7 @@ def test_a_wrong_crc_is_lost(store: Damaged) -> None:
     assert_holds(out, store.without(lost))
 
 
-def test_zeros_over_whole_files_and_missing_ones(store: Damaged) -> None:
+def test_salvage_with_zeroed_and_missing_files_has_other_messages(store: Damaged) -> None:
     store.write(2 * LOG_FILE, bytes(LOG_FILE))
     (store.path / "commitlog" / f"{4 * LOG_FILE:020d}").unlink()
     lost = store.in_range(2 * LOG_FILE, 3 * LOG_FILE) + store.in_range(4 * LOG_FILE, 5 * LOG_FILE)
@@ -189,7 +189,7 @@ def test_zeros_over_whole_files_and_missing_ones(store: Damaged) -> None:
     assert_holds(out, store.without(*lost))
 
 
-def test_files_of_odd_sizes(store: Damaged) -> None:
+def test_salvage_of_log_files_of_wrong_sizes_has_intact_messages(store: Damaged) -> None:
     path = store.path / "commitlog" / f"{LOG_FILE:020d}"
     inside = store.in_range(LOG_FILE, 2 * LOG_FILE)
     cut = inside[-3]
@@ -202,7 +202,7 @@ def test_files_of_odd_sizes(store: Damaged) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1000])
-def test_a_copy_of_a_file_under_another_name_is_left_out(place: int, store: Damaged) -> None:
+def test_copied_log_file_under_other_name_is_omitted(place: int, store: Damaged) -> None:
     log = store.path / "commitlog"
     lost = store.in_range(0, 3 * LOG_FILE) if place == 0 else []
     for number in range(3) if place == 0 else ():
@@ -214,9 +214,7 @@ def test_a_copy_of_a_file_under_another_name_is_left_out(place: int, store: Dama
 
 
 @pytest.mark.parametrize("records", [1, 2])
-def test_a_file_is_not_left_out_for_one_record_that_says_it_lies_elsewhere(
-    records: int, tmp_path: Path, rng: random.Random
-) -> None:
+def test_file_with_one_record_of_wrong_phy_offset_is_kept(records: int, tmp_path: Path, rng: random.Random) -> None:
     size = LOG_FILE * 3 // 4 // records
     store = Damaged(tmp_path / "store", rng, [Message("orders", rng.randbytes(size)) for _ in range(5 * records)])
     lost, [first, *others] = store.in_range(LOG_FILE, 2 * LOG_FILE), store.in_range(2 * LOG_FILE, 3 * LOG_FILE)
@@ -237,7 +235,7 @@ def test_queues_index_and_checkpoint_are_not_needed(store: Damaged) -> None:
     assert_holds(out, store.content)
 
 
-def test_a_record_that_says_it_lies_elsewhere_is_mended(store: Damaged) -> None:
+def test_record_with_wrong_phy_offset_is_repaired(store: Damaged) -> None:
     result = store.results[100]
     store.write(result.phy_offset + 35, b"\x00" if result.phy_offset & 0xFF else b"\x01")
     out, report = salvaged(store.path)
@@ -246,7 +244,7 @@ def test_a_record_that_says_it_lies_elsewhere_is_mended(store: Damaged) -> None:
 
 
 @pytest.mark.parametrize("claimed", [1 << 62, 6, -1])
-def test_a_record_that_says_another_queue_offset_is_mended(tmp_path: Path, rng: random.Random, claimed: int) -> None:
+def test_record_with_wrong_queue_offset_is_repaired(tmp_path: Path, rng: random.Random, claimed: int) -> None:
     store = Damaged(tmp_path / "store", rng, numbered(40))
     store.write(store.results[20].phy_offset + QUEUE_OFFSET_AT, claimed.to_bytes(8, "big", signed=True))
     out, report = salvaged(store.path)
@@ -254,7 +252,7 @@ def test_a_record_that_says_another_queue_offset_is_mended(tmp_path: Path, rng: 
     assert_holds(out, store.content)
 
 
-def test_a_record_with_a_crc_of_its_own_is_mended_too(tmp_path: Path, rng: random.Random) -> None:
+def test_record_with_crc_property_is_repaired(tmp_path: Path, rng: random.Random) -> None:
     config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=True)
     store = Damaged(tmp_path / "store", rng, 100, config=config)
     store.write(store.results[50].phy_offset + 35, bytes([(store.results[50].phy_offset & 0xFF) ^ 1]))
@@ -269,9 +267,7 @@ def test_a_record_with_a_crc_of_its_own_is_mended_too(tmp_path: Path, rng: rando
 
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("force", [False, True])
-def test_a_message_with_a_wrong_property_crc_is_lost(
-    force: bool, moved: bool, tmp_path: Path, rng: random.Random
-) -> None:
+def test_message_with_wrong_property_crc_is_lost(force: bool, moved: bool, tmp_path: Path, rng: random.Random) -> None:
     config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=force)
     messages = [Message("orders", b"%d" % number, properties={"amount": "1000"}) for number in range(20)]
     store = Damaged(tmp_path / "store", rng, messages, config=config)
@@ -289,7 +285,7 @@ def test_a_message_with_a_wrong_property_crc_is_lost(
     assert_holds(out, store.without(lost))
 
 
-def test_a_record_written_for_another_place_gets_a_crc_for_this_one(tmp_path: Path, rng: random.Random) -> None:
+def test_record_moved_to_new_phy_offset_gets_new_crc(tmp_path: Path, rng: random.Random) -> None:
     config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=True)
     store = Damaged(tmp_path / "store", rng, [Message("orders", b"x" * 50) for _ in range(20)], config=config)
     one, other = store.results[5:7]
@@ -306,7 +302,7 @@ def test_a_record_written_for_another_place_gets_a_crc_for_this_one(tmp_path: Pa
         assert opened.recovery.cut_bytes == 0
 
 
-def test_a_torn_tail_is_left_behind(store: Damaged) -> None:
+def test_torn_tail_is_not_salvaged(store: Damaged) -> None:
     last = store.results[-1]
     store.write(last.phy_offset + 60, bytes(last.size_bytes))
     out, report = salvaged(store.path)
@@ -314,7 +310,7 @@ def test_a_torn_tail_is_left_behind(store: Damaged) -> None:
     assert_holds(out, store.without(last))
 
 
-def test_going_on_where_the_old_store_ended(store: Damaged) -> None:
+def test_put_after_salvage_continues_queue_offsets(store: Damaged) -> None:
     store.write(store.results[20].phy_offset, b"\xff" * 8)
     out, _ = salvaged(store.path)
     with open_store(RealFileSystem(), out) as opened:
@@ -324,7 +320,7 @@ def test_going_on_where_the_old_store_ended(store: Damaged) -> None:
                 assert opened.put(message).queue_offset == max(queue) + 1
 
 
-def test_a_queue_without_messages_keeps_its_next_offset(tmp_path: Path) -> None:
+def test_queue_without_messages_keeps_its_next_offset(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with open_store(RealFileSystem(), path) as opened:
         for message in [*numbered(5, topic="old"), *numbered(300)]:
@@ -339,7 +335,7 @@ def test_a_queue_without_messages_keeps_its_next_offset(tmp_path: Path) -> None:
         assert opened.put(numbered(1, topic="old")[0]).queue_offset == 5
 
 
-def test_the_configuration_comes_along(store: Damaged) -> None:
+def test_salvage_copies_configuration(store: Damaged) -> None:
     (store.path / "config").mkdir(exist_ok=True)
     (store.path / "config/topics.json").write_text('{"topicConfigTable":{}}')
     (store.path / "config/consumerOffset.json").write_text('{"offsetTable":')
@@ -348,7 +344,7 @@ def test_the_configuration_comes_along(store: Damaged) -> None:
     assert report.broken_config_files == ["consumerOffset.json"]
 
 
-def test_a_configuration_of_another_shape_is_left_behind(store: Damaged) -> None:
+def test_configuration_of_other_shape_is_not_copied(store: Damaged) -> None:
     """A start would not take it either, so verify would find fault with the new store."""
     (store.path / "config").mkdir(exist_ok=True)
     (store.path / "config/delayOffset.json").write_text('{"dataVersion":0,"offsetTable":{"3":1}}')
@@ -358,7 +354,7 @@ def test_a_configuration_of_another_shape_is_left_behind(store: Damaged) -> None
     assert (out / "config/delayOffset.json.bak").exists()
 
 
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(store: Damaged) -> None:
+def test_pipe_in_place_of_file_does_not_block_salvage(store: Damaged) -> None:
     (store.path / "config").mkdir(exist_ok=True)
     os.mkfifo(store.path / "config/topics.json")
     (finding,) = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
@@ -367,7 +363,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(store: Damaged) -> None
     assert report.broken_config_files == ["topics.json"]
 
 
-def test_it_refuses_what_it_cannot_do(store: Damaged, tmp_path: Path) -> None:
+def test_salvage_refuses_unusable_target(store: Damaged, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     with pytest.raises(StoreError, match="not empty"):
@@ -383,7 +379,7 @@ def test_it_refuses_what_it_cannot_do(store: Damaged, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_whatever_is_broken_the_rest_is_there(round_: int, store: Damaged, rng: random.Random) -> None:
+def test_salvage_of_random_damage_has_every_intact_message(round_: int, store: Damaged, rng: random.Random) -> None:
     lost = set()
     for _ in range(rng.randrange(1, 12)):
         at = rng.randrange(store.results[-1].end_offset)
@@ -405,7 +401,7 @@ def test_whatever_is_broken_the_rest_is_there(round_: int, store: Damaged, rng: 
 
 
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.8, 0.99])
-def test_an_interrupted_salvage_leaves_no_store_and_a_retry_needs_no_cleaning(
+def test_interrupted_salvage_leaves_no_store_and_can_be_retried(
     share: float, store: Damaged, capfd: pytest.CaptureFixture[str]
 ) -> None:
     counted = FaultyFileSystem(RealFileSystem())
@@ -425,7 +421,7 @@ def test_an_interrupted_salvage_leaves_no_store_and_a_retry_needs_no_cleaning(
     assert not (out / "salvage.tmp").exists()
 
 
-def test_a_retry_clears_nothing_that_no_salvage_made(store: Damaged) -> None:
+def test_retry_of_salvage_clears_only_own_files(store: Damaged) -> None:
     out = store.path.with_name("salvaged")
     for operation in range(40, 200):
         disk = FaultyFileSystem(RealFileSystem(), operation, broken_disk, keeps_failing=True)
@@ -441,7 +437,7 @@ def test_a_retry_clears_nothing_that_no_salvage_made(store: Damaged) -> None:
     assert tree(out) == before
 
 
-def test_a_failed_salvage_leaves_its_directory_empty(store: Damaged) -> None:
+def test_failed_salvage_leaves_its_directory_empty(store: Damaged) -> None:
     out = store.path.with_name("salvaged")
     with pytest.raises(KeyboardInterrupt):
         salvage_store(store.path, out, SMALL, given=GEOMETRY_KEYS, progress=interrupted)

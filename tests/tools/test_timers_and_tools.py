@@ -46,7 +46,7 @@ def findings(path: Path) -> list[Finding]:
         return list(verify_store(path, TIMED, given=GEOMETRY_KEYS, now_ms=NOON_MS))
 
 
-def test_verify_knows_the_files_of_timers(tmp_path: Path) -> None:
+def test_verify_accepts_timer_files(tmp_path: Path) -> None:
     waiting(tmp_path / "store")
     assert findings(tmp_path / "store") == []
     (tmp_path / "store" / "timerwheel.104").write_bytes(b"")
@@ -86,7 +86,7 @@ FORGOTTEN: dict[str, Callable[[Path], object]] = {  # what was delivered comes a
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_verify_names_damaged_timer_files_and_a_start_repairs_them(tmp_path: Path, damage: str) -> None:
+def test_verify_names_damaged_timer_files_and_start_repairs_them(tmp_path: Path, damage: str) -> None:
     case = waiting(tmp_path / "store")
     harm, kind = DAMAGE[damage]
     harm(case.path)
@@ -98,7 +98,7 @@ def test_verify_names_damaged_timer_files_and_a_start_repairs_them(tmp_path: Pat
 
 
 @pytest.mark.parametrize("damage", FORGOTTEN)
-def test_verify_says_that_timer_messages_come_again(tmp_path: Path, damage: str) -> None:
+def test_verify_reports_timer_messages_delivered_again(tmp_path: Path, damage: str) -> None:
     case = waiting(tmp_path / "store")
     FORGOTTEN[damage](case.path)
     [found] = [one for one in findings(case.path) if one.kind is FindingKind.TIMER_CHECKPOINT]
@@ -110,7 +110,7 @@ def test_verify_says_that_timer_messages_come_again(tmp_path: Path, damage: str)
     assert findings(case.path) == []
 
 
-def test_verify_names_a_checkpoint_after_the_end_of_the_timer_topic(tmp_path: Path) -> None:
+def test_verify_names_checkpoint_after_end_of_timer_topic(tmp_path: Path) -> None:
     case = waiting(tmp_path / "store")
     path = case.path / "config" / "timercheck"
     page = decode_timer_checkpoint(path.read_bytes())
@@ -121,13 +121,13 @@ def test_verify_names_a_checkpoint_after_the_end_of_the_timer_topic(tmp_path: Pa
     assert findings(case.path) == []
 
 
-def test_a_rebuilt_store_delivers_what_waited(tmp_path: Path) -> None:
+def test_rebuilt_store_delivers_pending_timer_messages(tmp_path: Path) -> None:
     case = waiting(tmp_path / "store")
     rebuild_store(case.path, TIMED, given=GEOMETRY_KEYS)
     check_delivered(case)
 
 
-def test_a_salvaged_store_delivers_what_waited(tmp_path: Path) -> None:
+def test_salvaged_store_delivers_pending_timer_messages(tmp_path: Path) -> None:
     case = waiting(tmp_path / "store")
     case.path = tmp_path / "out"
     salvage_store(tmp_path / "store", case.path, TIMED, given=GEOMETRY_KEYS)
@@ -136,7 +136,7 @@ def test_a_salvaged_store_delivers_what_waited(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keeps_checkpoint", [True, False])
-def test_a_store_without_its_timer_files_reads_the_timer_topic_again(tmp_path: Path, keeps_checkpoint: bool) -> None:
+def test_store_without_its_timer_files_reads_timer_topic_again(tmp_path: Path, keeps_checkpoint: bool) -> None:
     case = waiting(tmp_path / "store")
     (case.path / "timerwheel").unlink()
     for file in (case.path / "timerlog").iterdir():

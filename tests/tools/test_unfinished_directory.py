@@ -56,7 +56,7 @@ def test_nothing_is_there_before_everything_is(target: Path, tmp_path: Path) -> 
     assert names(tmp_path) == ["out", f"out/{LAST}", "out/topic=a", "out/topic=a/file"]
 
 
-def test_a_failed_write_leaves_the_previous_files(target: Path, tmp_path: Path) -> None:
+def test_failed_write_keeps_previous_files(target: Path, tmp_path: Path) -> None:
     before = names(tmp_path)
     with suppress(KeyboardInterrupt), UnfinishedDirectory(target, "an export") as unfinished:
         write(unfinished.path)
@@ -64,7 +64,7 @@ def test_a_failed_write_leaves_the_previous_files(target: Path, tmp_path: Path) 
     assert names(tmp_path) == before
 
 
-def test_a_killed_one_is_cleared_by_the_next(target: Path, tmp_path: Path) -> None:
+def test_files_of_killed_write_are_removed_by_next_write(target: Path, tmp_path: Path) -> None:
     left_over(tmp_path, target)
     assert not (target / "topic=a").exists()
     with UnfinishedDirectory(target, "an export") as unfinished:
@@ -74,7 +74,7 @@ def test_a_killed_one_is_cleared_by_the_next(target: Path, tmp_path: Path) -> No
     assert names(tmp_path) == ["out", f"out/{LAST}", "out/topic=a", "out/topic=a/file"]
 
 
-def test_one_that_is_killed_while_it_moves_is_cleared_by_the_next(tmp_path: Path) -> None:
+def test_files_of_write_killed_during_move_are_removed_by_next_write(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     left_over(tmp_path, out)
@@ -96,7 +96,7 @@ def test_foreign_files_stay_and_are_named(target: Path, tmp_path: Path) -> None:
     assert names(tmp_path) == before
 
 
-def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+def test_nonempty_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/theirs").touch()
     with pytest.raises(StoreError, match="not an empty directory"), UnfinishedDirectory(tmp_path / "out", "an export"):
@@ -104,7 +104,7 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out", "out/theirs"]
 
 
-def test_two_at_once_do_not_share_a_target(target: Path) -> None:
+def test_second_writer_of_target_is_refused(target: Path) -> None:
     with UnfinishedDirectory(target, "an export") as unfinished:
         with pytest.raises(StoreError, match="another process is writing"), UnfinishedDirectory(target, "an export"):
             pass
@@ -113,7 +113,7 @@ def test_two_at_once_do_not_share_a_target(target: Path) -> None:
     assert (target / LAST).exists()
 
 
-def test_a_name_that_has_no_room_for_more_is_worked_on_within(tmp_path: Path) -> None:
+def test_target_with_longest_name_uses_directory_within(tmp_path: Path) -> None:
     target = tmp_path / ("o" * 255)
     with UnfinishedDirectory(target, "an export") as unfinished:
         write(unfinished.path)
@@ -149,7 +149,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGKILL", -9), ("SIGTERM", 143), ("SIGINT", 130)])
-def test_an_export_that_is_ended_leaves_nothing_under_its_name_and_a_retry_works(
+def test_interrupted_export_leaves_nothing_and_can_be_retried(
     name: str, code: int, store: Path, tmp_path: Path
 ) -> None:
     target, before = tmp_path / "out", names(tmp_path)

@@ -63,7 +63,7 @@ def kinds(store: SmallStore, path: Path, at: int = 0) -> set[FindingKind]:
     return {finding.kind for finding in store.findings()}
 
 
-def test_of_a_consume_queue(store: SmallStore) -> None:
+def test_unreadable_sector_of_queue_file_is_finding(store: SmallStore) -> None:
     path, at = store.unit_place(40)
     store.fs = BadSectors(store.fs, {path: at - at % SECTOR})  # type: ignore[assignment]
     findings = store.findings()
@@ -73,21 +73,21 @@ def test_of_a_consume_queue(store: SmallStore) -> None:
     assert {(one.topic, one.queue_id) for one in findings} == {("orders", 0)}, "the other queues are read as ever"
 
 
-def test_of_the_log(store: SmallStore) -> None:
+def test_unreadable_sector_of_log_is_finding(store: SmallStore) -> None:
     assert FindingKind.FILE_UNREADABLE in kinds(store, store.log_path(0), SECTOR)
 
 
-def test_of_the_checkpoint(store: SmallStore) -> None:
+def test_unreadable_sector_of_checkpoint_is_finding(store: SmallStore) -> None:
     assert kinds(store, PATHS.checkpoint) == {FindingKind.FILE_UNREADABLE}
 
 
-def test_of_a_file_of_the_configuration(store: SmallStore) -> None:
+def test_unreadable_sector_of_config_file_is_finding(store: SmallStore) -> None:
     path = PATHS.config / "topics.json"
     store.make(path, b"{}")
     assert kinds(store, path) == {FindingKind.CONFIG_JSON}
 
 
-def test_salvage_goes_on_without_what_it_cannot_read(store: SmallStore) -> None:
+def test_salvage_without_unreadable_sector_continues(store: SmallStore) -> None:
     path = PATHS.config / "topics.json"
     store.make(path, b"{}")
     store.make(PATHS.config / "consumerOffset.json", b"{}")
@@ -121,7 +121,7 @@ class Unopened:
 @pytest.mark.parametrize(
     "directory", [PATHS.index, PATHS.config, PATHS.consume_queue, PATHS.consume_queue / "orders/1"]
 )
-def test_a_directory_that_cannot_be_listed_is_a_finding_and_salvage_goes_on(store: SmallStore, directory: Path) -> None:
+def test_unlistable_directory_is_finding_and_salvage_continues(store: SmallStore, directory: Path) -> None:
     store.make(PATHS.config / "topics.json", b"{}")
     fs = Unopened(store.fs, directory=directory)
     store.fs = fs  # type: ignore[assignment]
@@ -136,13 +136,13 @@ def test_a_directory_that_cannot_be_listed_is_a_finding_and_salvage_goes_on(stor
     assert not report.is_whole
 
 
-def test_the_commit_log_must_be_listed(store: SmallStore) -> None:
+def test_unlistable_commit_log_directory_raises(store: SmallStore) -> None:
     fs = Unopened(store.fs, directory=PATHS.commit_log)
     with pytest.raises(DiskError, match="commitlog: Input/output error"):
         salvage_store(PATHS.root, PATHS.root.parent / "saved", SMALL, given=GEOMETRY_KEYS, fs=fs)  # type: ignore[arg-type]
 
 
-def test_a_log_file_that_cannot_be_opened_is_lost_with_its_range_and_all_around_is_kept(store: SmallStore) -> None:
+def test_unopenable_log_file_loses_only_its_range(store: SmallStore) -> None:
     size = SMALL.mapped_file_size_commit_log
     path = store.log_path(size)
     fs = Unopened(store.fs, file=path)
@@ -155,7 +155,7 @@ def test_a_log_file_that_cannot_be_opened_is_lost_with_its_range_and_all_around_
 
 
 @pytest.mark.parametrize("part", ["checkpoint", "queue", "log"])
-def test_the_command_that_an_unreadable_file_names_repairs_the_store(store: SmallStore, part: str) -> None:
+def test_command_named_for_unreadable_file_repairs_store(store: SmallStore, part: str) -> None:
     disk = store.fs
     paths = {"checkpoint": PATHS.checkpoint, "queue": store.unit_place(25)[0], "log": store.log_path(0)}
     store.fs = BadSectors(disk, {paths[part]: 0})  # type: ignore[assignment]

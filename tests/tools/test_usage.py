@@ -149,7 +149,7 @@ def test_topic_without_messages_is_listed(tmp_path: Path) -> None:
     assert {topic for topic, _ in usage.rows} == {"orders"}
 
 
-def test_rate_and_full_disk_follow_from_the_last_week(tmp_path: Path, rng: random.Random) -> None:
+def test_rate_and_full_disk_are_extrapolated_from_last_week(tmp_path: Path, rng: random.Random) -> None:
     path = store_of_days(tmp_path / "store", list(range(20)), rng, messages_a_day=20)
     now_ms = NOON_MS + 19 * DAY_MS
     with open_reader(path) as reader:
@@ -167,7 +167,7 @@ def test_rate_and_full_disk_follow_from_the_last_week(tmp_path: Path, rng: rando
         assert days == pytest.approx(outlook.free_bytes / outlook.bytes_a_day, rel=0.01)
 
 
-def test_next_deletions_are_the_expired_files_in_an_hour_of_delete_when(tmp_path: Path, rng: random.Random) -> None:
+def test_next_deletions_are_expired_files_at_deleteWhen_hour(tmp_path: Path, rng: random.Random) -> None:
     path = store_of_days(tmp_path / "store", [0, 1, 2], rng)
     config = replace(
         SMALL,

@@ -36,7 +36,7 @@ def kinds(findings: list[Finding]) -> dict[tuple[str, str], int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_golden_store_has_what_is_known_of_it_and_nothing_else(name: str, tmp_path: Path) -> None:
+def test_verify_of_golden_store_has_exactly_known_findings(name: str, tmp_path: Path) -> None:
     store = unpack(name, tmp_path) / "store"
     before = tree(store)
     assert kinds(list(verify_store(store))) == BEFORE_RECOVERY.get(name, {})
@@ -49,7 +49,7 @@ def test_a_golden_store_has_what_is_known_of_it_and_nothing_else(name: str, tmp_
 
 
 @pytest.mark.parametrize("messages", [0, 1, 60, 400])
-def test_a_store_of_ours_has_no_finding(rng: random.Random, messages: int) -> None:
+def test_verify_of_own_store_has_no_finding(rng: random.Random, messages: int) -> None:
     fs = MemoryFileSystem()
     with open_store(fs) as store:
         if messages:
@@ -63,7 +63,7 @@ def test_a_store_of_ours_has_no_finding(rng: random.Random, messages: int) -> No
     assert list(verify_store(ROOT, fs=fs)) == []  # also where nobody says how long the files are
 
 
-def test_a_power_cut_leaves_notes_alone_once_it_is_recovered(rng: random.Random) -> None:
+def test_recovered_power_cut_leaves_only_notes(rng: random.Random) -> None:
     fs = MemoryFileSystem()
     store = open_store(fs)
     fill(store, 200, rng)
@@ -86,7 +86,7 @@ def light_store(fs: MemoryFileSystem) -> None:
     copy_files(fs, fs, parent, client)
 
 
-def test_a_light_queue_holds_records_of_another(rng: random.Random) -> None:
+def test_light_queue_may_name_records_of_other_queue_in_order(rng: random.Random) -> None:
     fs = MemoryFileSystem()
     light_store(fs)
     assert kinds(list(verify_store(ROOT, fs=fs))) == {("note", "not-honoured"): 1}
@@ -96,7 +96,7 @@ def test_a_light_queue_holds_records_of_another(rng: random.Random) -> None:
     assert kinds(list(verify_store(ROOT, fs=fs))) == {("damage", "queue-entry-order"): 1, ("note", "not-honoured"): 1}
 
 
-def test_a_recovery_leaves_light_queues_their_units() -> None:
+def test_recovery_leaves_light_queues_their_units() -> None:
     fs = MemoryFileSystem()
     light_store(fs)
     fs.open(StorePaths(ROOT).abort, writable=True, create=True)

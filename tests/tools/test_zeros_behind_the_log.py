@@ -36,7 +36,7 @@ def held_bytes(path: Path) -> int:
     return held
 
 
-def test_only_the_first_of_them_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_reads_only_first_zeros_after_end_of_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reader, "CHUNK_BYTES", 1 << 20)
     config = MessageStoreConfig(mapped_file_size_commit_log=FILE_BYTES)
     with MessageStore.open(tmp_path, config, housekeeping=False) as store:

@@ -99,5 +99,5 @@ def test_output_of_every_command_equals_page(
     assert fresh.splitlines() == text.splitlines()
 
 
-def test_each_kind_of_store_is_on_the_page() -> None:
+def test_runbook_has_every_kind_of_store() -> None:
     assert {store for store, _ in blocks() if store} == set(DAMAGES)

@@ -51,7 +51,7 @@ log = get_logger("gantrymq.broker")
 
 
 class BrokerOuterAPI:
-    """Registers the broker at ``address``. Thread rule: the event loop's thread."""
+    """Registers the broker that listens at ``address`` with the name servers. Thread rule: the event loop's thread."""
 
     def __init__(self, config: LiveConfig, topics: TopicConfigManager, address: str, client: RemotingClient) -> None:
         self._config, self._topics, self._address, self._client = config, topics, address, client

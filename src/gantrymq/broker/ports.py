@@ -40,7 +40,7 @@ class ReservedPorts:
 
     @property
     def port(self) -> int:
-        """The broker's port."""
+        """The port that is reserved for the broker's own server."""
         bound: int = self._own.getsockname()[1]
         return bound
 

@@ -109,7 +109,7 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
 
 
 def _first(items: Iterator[Item], max_records: int | None) -> Iterator[Item]:
-    """The first ``max_records`` records and the items between them, then an end at the offset of the next record."""
+    """The items up to the record ``max_records``. If another record follows, the last item says so."""
     from gantrymq.tools.read.record_rows import Record
 
     records = 0

@@ -32,14 +32,14 @@ _NAME_ALLOWED = "a text of 1 to 255 letters, digits and %|_-"
 
 
 def name(value: Any) -> str:
-    """The name of a topic or a group."""
+    """Validate the name of a topic or a group."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(_NAME_ALLOWED)
     return value
 
 
 def text(value: Any) -> str:
-    """Any text that is not blank."""
+    """Validate a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("a text")
     if not is_utf8(value):
@@ -48,7 +48,7 @@ def text(value: Any) -> str:
 
 
 def number(minimum: int, maximum: int = (1 << 63) - 1) -> Rule:
-    """A whole number from ``minimum`` to ``maximum``. numpy's integers are accepted, True and False are not."""
+    """Validate a whole number in [``minimum``, ``maximum``]. numpy's integers are accepted, True and False are not."""
 
     def rule(value: Any) -> int:
         allowed = f"a whole number from {minimum}" + (f" to {maximum}" if maximum < (1 << 63) - 1 else "")
@@ -64,14 +64,14 @@ def number(minimum: int, maximum: int = (1 << 63) - 1) -> Rule:
 
 
 def seconds(value: Any) -> float:
-    """A span of time in seconds."""
+    """Validate a span of time in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ValueError("a number of seconds from 0")
     return value
 
 
 def address(value: Any) -> str:
-    """The address of a broker."""
+    """Validate the address of a broker."""
     if not isinstance(value, str) or not is_address(value):
         raise ValueError(f"the address of a broker, host:port{hint(str(value))}")
     return value
@@ -89,14 +89,14 @@ def is_queue(value: object) -> bool:
 
 
 def queue(value: Any) -> MessageQueue:
-    """One queue."""
+    """Validate one queue."""
     if not is_queue(value):
         raise ValueError("a MessageQueue with a number from 0")
     return cast(MessageQueue, value)
 
 
 def queues(value: Any) -> list[MessageQueue]:
-    """Several queues."""
+    """Validate several queues."""
     several = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else None
     if several is None or not all(map(is_queue, several)):
         raise ValueError("several MessageQueues, as a list")
@@ -104,7 +104,7 @@ def queues(value: Any) -> list[MessageQueue]:
 
 
 def offsets(value: Any) -> dict[MessageQueue, int]:
-    """A mapping from queue to offset."""
+    """Validate a mapping from queue to offset."""
     allowed = "offsets from 0 by MessageQueue"
     if not isinstance(value, Mapping) or not all(map(is_queue, value)):
         raise ValueError(allowed)
@@ -115,14 +115,14 @@ def offsets(value: Any) -> dict[MessageQueue, int]:
 
 
 def texts(value: Any) -> Mapping[str, str]:
-    """A mapping from name to text."""
+    """Validate a mapping from name to text."""
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for pair in value.items() for text in pair):
         raise ValueError("texts by name, as a dict")
     return value
 
 
 def expression(value: Any) -> str:
-    """The filter expression of a subscription. None means all messages, as in RocketMQ."""
+    """Validate the filter expression of a subscription. None means all messages, as in RocketMQ."""
     if value is not None and not isinstance(value, str):
         raise ValueError('a text such as "TagA || TagB", or "*" for all')
     if value is not None and not is_utf8(value):
@@ -131,14 +131,14 @@ def expression(value: Any) -> str:
 
 
 def expression_type(value: Any) -> str:
-    """The language of an expression: TAG or SQL92."""
+    """Validate the language of an expression: TAG or SQL92."""
     if value not in (TAG, SQL92):
         raise ValueError(f"{TAG!r} or {SQL92!r}")
     return cast(str, value)
 
 
 def callback(*parameters: str) -> Rule:
-    """A callable that takes ``parameters``: a function, a coroutine function or an object with ``__call__``."""
+    """Validate a callable with ``parameters``: a function, a coroutine function or an object with ``__call__``."""
     shown = ", ".join(parameters)
 
     def rule(value: Any) -> Any:
@@ -161,7 +161,7 @@ def callback(*parameters: str) -> Rule:
 
 
 def flag(value: Any) -> bool:
-    """True or False."""
+    """Validate True or False."""
     if not isinstance(value, bool):
         raise ValueError("True or False")
     return value

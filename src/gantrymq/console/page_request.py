@@ -72,7 +72,7 @@ class PageRequest:
 
     @property
     def frame(self) -> Frame:
-        """What all pages share."""
+        """The values of the frame that all pages share."""
         frame: Frame = self.request.app.state.frame
         return frame
 

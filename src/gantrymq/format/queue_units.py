@@ -48,7 +48,7 @@ class Units:
         return len(self.rows)
 
     def __getitem__(self, number: int) -> QueueEntry:
-        """One unit."""
+        """The unit at a position."""
         return QueueEntry(*self.rows[number].item())
 
     @property

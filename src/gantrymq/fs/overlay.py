@@ -78,7 +78,7 @@ class OverlayFile:
         return position if self._array is not None else data_from(self._source_fd(), position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
-        """Change the view."""
+        """Change the bytes in memory only; the file on the disk stays as it is."""
         if position + len(data) > self.size():
             self.resize(position + len(data))
         array = self.map()
@@ -86,7 +86,7 @@ class OverlayFile:
         array[position : position + len(data)] = np.frombuffer(data, np.uint8)
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """Change the view."""
+        """Change the bytes in memory only; the file on the disk stays as it is."""
         self.write_at(position, data)
 
     def zero(self, position: int, length: int) -> None:
@@ -103,7 +103,7 @@ class OverlayFile:
             self.map()[start : start + stretch] = 0
 
     def resize(self, size_bytes: int) -> None:
-        """Set the length."""
+        """Set the length in memory only."""
         old = self.map()
         if size_bytes == len(old):
             return
@@ -163,10 +163,10 @@ class OverlayFile:
         """Does nothing: changes are only in the mapping."""
 
     def begin_sync(self) -> None:
-        """Does nothing."""
+        """Does nothing, because no byte goes to a disk."""
 
     def sync(self) -> None:
-        """Does nothing."""
+        """Does nothing, because no byte goes to a disk."""
 
     def close(self) -> None:
         """Close the descriptor; the view keeps its changes, and can be used again."""
@@ -327,7 +327,7 @@ class OverlayFileSystem:
         self._changed.setdefault(target.parent, {})[target.name] = file
 
     def sync_directory(self, *paths: Path) -> None:
-        """Does nothing."""
+        """Does nothing, because no byte goes to a disk."""
 
     def can_rename(self, source: Path, target: Path) -> bool:
         """Always True: the view has no disk."""

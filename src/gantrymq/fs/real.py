@@ -137,7 +137,7 @@ class RealFile:
             self.write_at(start, memoryview(_ZERO_CHUNK)[: end - start])
 
     def resize(self, size_bytes: int) -> None:
-        """Set the length."""
+        """Set the length of the file."""
         with named_errors(self._path, size_bytes):
             os.ftruncate(self._fd, size_bytes)
 

@@ -68,7 +68,7 @@ class GrpcMetrics:
         return self._latency.series(method=method, code=known.name.lower() if known is not None else _UNKNOWN)
 
     def families(self) -> Sequence[Family]:
-        """A snapshot."""
+        """A snapshot of all metrics of gRPC."""
         return [value_now(PROXY_UP, 1, **self._labels), self._latency.family()]
 
     async def collect(self) -> Sequence[Family]:

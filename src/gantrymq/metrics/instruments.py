@@ -194,7 +194,7 @@ class _Instrument(Generic[S]):
         return None if self._overflow is None else self._overflow.value
 
     def family(self) -> Family:
-        """A snapshot."""
+        """A snapshot of the series."""
         return Family(self.metric, list(self.points()), self.overflow)
 
 

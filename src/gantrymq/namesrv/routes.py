@@ -384,7 +384,7 @@ class RouteInfoManager:
         return BrokerMemberGroup(cluster=cluster, broker_name=broker_name, broker_addrs=addresses)
 
     def all_topics(self) -> TopicList:
-        """Every topic."""
+        """The names of all registered topics."""
         return TopicList(topic_list=self._topics.topics())
 
     def topics_of_cluster(self, cluster: str) -> TopicList:

@@ -39,7 +39,7 @@ class TopicTable:
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
     def topics(self) -> list[str]:
-        """All topics."""
+        """The names of all registered topics."""
         return list(self._queues)
 
     def __len__(self) -> int:

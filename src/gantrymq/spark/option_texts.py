@@ -90,7 +90,7 @@ def count(name: str, text: str) -> int:
 
 
 def truth(name: str, text: str) -> bool:
-    """True or false."""
+    """Parse true or false."""
     if text.strip().lower() not in _TRUTH:
         raise ConfigError(name, text, "true or false")
     return _TRUTH[text.strip().lower()]

@@ -1,4 +1,4 @@
-"""The records of a store that are owed, and the columns that say to whom and when (option ``pending``).
+"""The pending messages of a store, and the columns with their destination and due time (option ``pending``).
 
 The driver finds them (:mod:`gantrymq.tools.pending.pending`) and gives each partition those in its part of the log, so
 an executor only looks up the physical offsets of the records that it reads.
@@ -73,13 +73,13 @@ class PendingRows:
         )  # fmt: skip
 
     def apply(self, batch: LogBatch) -> LogBatch:
-        """The records of a batch that are owed."""
+        """The records of a batch that are pending."""
         from gantrymq.kernels import codes
 
         return batch.take(np.isin(batch.row(codes.PHY_OFFSET), self.phy_offsets))
 
     def builders(self) -> dict[str, Callable[[LogBatch, pa.DataType], pa.Array]]:
-        """The functions that make the columns of a batch of owed records."""
+        """The functions that make the columns of a batch of pending records."""
         from gantrymq.kernels import codes
         from gantrymq.tools.arrow import numbers_array, texts_array, timestamps_array
 

@@ -87,7 +87,7 @@ class DeletedTopics:
         return phy_offset < self.delayed_ends.get(owner, 0)
 
     def add_without_messages(self, topic: str, delayed_end: int) -> None:
-        """Note the deletion of a topic without messages, until the store is closed."""
+        """Remember, until the store is closed, that a topic without messages was deleted."""
         self._without_messages[topic] = delayed_end
         self._find_ends()
 

@@ -50,7 +50,7 @@ class StoreWatch:
         self._has_reported = False
 
     def step(self, now_ms: int) -> bool:
-        """Check once."""
+        """Check once whether the files of the store are still in its directories."""
         if self._has_reported:
             return False
         try:

@@ -262,7 +262,7 @@ class FoundSlots(UnitSource):
         return self._covered.upto
 
     def units(self, begin: int, end: int) -> Units:
-        """The slots [begin, end)."""
+        """The units in the slots [begin, end)."""
         units = np.zeros(end - begin, UNIT_DTYPE)
         is_covered = np.arange(begin, end) < self.end
         for low, high in self._covered.gaps(self.end):

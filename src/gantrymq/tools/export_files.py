@@ -268,7 +268,7 @@ class ExportReport:
 
 
 class ExportTarget(Protocol):
-    """Accepts rows."""
+    """Where an export writes its rows: files, or stdout."""
 
     def add(self, topic: str, day: int, rows: pa.RecordBatch) -> None:
         """Add rows of one topic and day (days since 1970-01-01, UTC), in the order of the log."""

@@ -37,8 +37,8 @@ class Outlook:
     """What a salvage and a recovery of one store would do.
 
     ``messages`` counts the whole messages, ``lost`` those that are known to be lost. A salvage needs about
-    ``salvage_bytes`` of disk. A recovery would cut ``cut`` messages, of which ``cut_whole`` are whole. Both are None if
-    recovery would refuse the store; ``refusal`` then has the reason.
+    ``salvage_needed_bytes`` of disk. A recovery would cut ``cut`` messages, of which ``cut_whole`` are whole. Both are
+    None if recovery would refuse the store; ``refusal`` then has the reason.
     """
 
     messages: int
@@ -46,13 +46,13 @@ class Outlook:
     cut: int | None
     cut_whole: int | None
     refusal: str | None = None
-    salvage_bytes: int = 0
+    salvage_needed_bytes: int = 0
 
     def as_json(self) -> dict[str, object]:
         """The object that ``--json`` prints."""
         return {
             "salvageKeeps": self.messages,
-            "salvageBytes": self.salvage_bytes,
+            "salvageBytes": self.salvage_needed_bytes,
             "lostMessages": self.lost,
             "recoverCuts": self.cut,
             "recoverCutsWhole": self.cut_whole,
@@ -102,7 +102,7 @@ def look_ahead(
         return Outlook(count.messages, account.message_count, None, None, refusal, needed_bytes)
     damaged = sum(lost.count for lost in account.messages if lost.phy_offset >= end)
     cut = count.behind + damaged
-    return Outlook(count.messages, account.message_count, cut, count.behind, salvage_bytes=needed_bytes)
+    return Outlook(count.messages, account.message_count, cut, count.behind, salvage_needed_bytes=needed_bytes)
 
 
 def _recovered_end(path: Path, config: MessageStoreConfig, given: Collection[str]) -> tuple[int, str | None]:

@@ -153,7 +153,8 @@ def _salvage_text(outlook: Outlook | None) -> str:
     if not outlook.messages:
         return " refuses: the log has no valid record"
     lost = f"; {count_text(outlook.lost, 'message')} known to be lost" if outlook.lost else ""
-    return f" keeps {count_text(outlook.messages, 'message')}{lost} (takes about {size_text(outlook.salvage_bytes)})"
+    needed = size_text(outlook.salvage_needed_bytes)
+    return f" keeps {count_text(outlook.messages, 'message')}{lost} (takes about {needed})"
 
 
 def _cost_of_recover(path: Path, outlook: Outlook | None) -> list[str]:

@@ -79,7 +79,7 @@ def receiver(
         yield Receiver(client)
 
 
-def test_each_message_of_an_acknowledgement_has_its_own_answer(receiver: Receiver) -> None:
+def test_each_message_of_acknowledgement_has_its_own_answer(receiver: Receiver) -> None:
     """What was acknowledged is not delivered again, and the rest is, whatever else the request had."""
     assert receiver.gather(8) == [(b"%d" % number, 1) for number in range(8)]
     assert receiver.ack(b"0", b"1", b"2") == (Code.OK, [Code.OK] * 3)

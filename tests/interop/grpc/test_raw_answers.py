@@ -88,7 +88,7 @@ def answers(java: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
         return dict(zip(SERVERS, threads.map(play, SERVERS), strict=True))
 
 
-def test_the_answers_differ_as_documented(answers: dict[str, Answers]) -> None:
+def test_answers_differ_as_documented(answers: dict[str, Answers]) -> None:
     """Each difference is a documented one, and each documented difference is there."""
     theirs, ours = (flat(answers[kind]) for kind in SERVERS)
     assert theirs.keys() == ours.keys()
@@ -98,7 +98,7 @@ def test_the_answers_differ_as_documented(answers: dict[str, Answers]) -> None:
     assert set(explained.values()) == set(DIFFERENT)
 
 
-def test_each_difference_is_a_row_of_the_document() -> None:
+def test_each_answer_difference_has_documented_row() -> None:
     rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| ")]
     assert [one.row for one in DIFFERENT if not any(row.startswith(f"| {one.row}") for row in rows)] == []
 

@@ -65,7 +65,7 @@ def guarded(request: pytest.FixtureRequest, java: None, tmp_path_factory: pytest
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_only_the_right_keys_are_let_in(guarded: Server, sdk: str) -> None:
+def test_only_valid_keys_are_accepted(guarded: Server, sdk: str) -> None:
     """The others are refused as UNAUTHORIZED; the SDKs for Python and Node.js keep the reason to themselves."""
     require(sdk)
     with await_broker(guarded.namesrv, access_key=KEYS["accessKey"], secret_key=KEYS["secretKey"]) as admin:
@@ -97,7 +97,7 @@ def encrypted(
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_tls_and_plain_text_share_a_port(encrypted: Encrypted, sdk: str) -> None:
+def test_tls_and_plain_text_share_port(encrypted: Encrypted, sdk: str) -> None:
     """Java's and Go's SDK speak TLS unless they are told not to."""
     require(sdk)
     with await_broker(encrypted.server.namesrv) as admin:

@@ -183,7 +183,7 @@ def _prepared_positions(names: tuple[str, ...]) -> _PreparedPositions | None:
 
 
 @cache
-def broker_marks(region: str, cluster: str, trace_on: bool) -> str:
+def broker_properties(region: str, cluster: str, trace_on: bool) -> str:
     """The encoded properties that the broker adds to each message."""
     marks = {
         PROPERTY_MSG_REGION: region,

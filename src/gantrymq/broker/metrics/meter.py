@@ -38,7 +38,7 @@ class BrokerMeter:
         """Messages were delivered to a group. Only a pop says whether they are from the retry topic."""
 
     def sent_to_dlq(self, group: str, topic: str) -> None:
-        """A consumer gave a message up."""
+        """A message went to the dead letters of its group."""
 
     # Transactions
 
@@ -50,10 +50,10 @@ class BrokerMeter:
 
     # POP
 
-    def revive_put(self, key: PopKey, kind: ReviveKind, status: PutMessageStatus) -> None:
+    def revive_record_put(self, key: PopKey, kind: ReviveKind, status: PutMessageStatus) -> None:
         """A checkpoint or an acknowledgement was put into the revive topic."""
 
-    def revive_got(self, key: PopKey, kind: ReviveKind, queue_id: int) -> None:
+    def revive_record_read(self, key: PopKey, kind: ReviveKind, queue_id: int) -> None:
         """A checkpoint or an acknowledgement was read from a queue of the revive topic."""
 
     def revived(self, key: PopKey, status: PutMessageStatus) -> None:
@@ -71,10 +71,10 @@ class BrokerMeter:
         """Groups were created or changed."""
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """Topics were deleted."""
+        """Remove the series of deleted topics."""
 
     def forget_groups(self, groups: Collection[str]) -> None:
-        """Groups were deleted."""
+        """Remove the series of deleted groups."""
 
 
 NO_METER = BrokerMeter()

@@ -262,7 +262,7 @@ class RecordingMeter(BrokerMeter):
 
     # POP
 
-    def revive_put(self, key: PopKey, kind: ReviveKind, status: PutMessageStatus) -> None:
+    def revive_record_put(self, key: PopKey, kind: ReviveKind, status: PutMessageStatus) -> None:
         """A checkpoint or an acknowledgement was put into the revive topic."""
         self._count(
             catalog.POP_REVIVE_IN,
@@ -272,7 +272,7 @@ class RecordingMeter(BrokerMeter):
             put_status=status.name,
         )
 
-    def revive_got(self, key: PopKey, kind: ReviveKind, queue_id: int) -> None:
+    def revive_record_read(self, key: PopKey, kind: ReviveKind, queue_id: int) -> None:
         """A checkpoint or an acknowledgement was read from a queue of the revive topic."""
         self._count(
             catalog.POP_REVIVE_OUT,
@@ -305,11 +305,11 @@ class RecordingMeter(BrokerMeter):
         self._histograms[catalog.GROUP_CREATE_TIME].series(invocation_status=_status(is_done)).record(took_ms)
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """Topics were deleted."""
+        """Remove the series of deleted topics."""
         self._forget("topic", topics)
 
     def forget_groups(self, groups: Collection[str]) -> None:
-        """Groups were deleted."""
+        """Remove the series of deleted groups."""
         self._forget("consumer_group", groups)
 
     def _forget(self, label: str, values: Collection[str]) -> None:

@@ -25,7 +25,7 @@ from gantrymq.store import meter as store_meter
 
 
 class BrokerMetrics:
-    """Constructed with the broker's tables, bound before its store is opened, started when it serves."""
+    """The meters that a broker's parts call, and the exporter of what they measure."""
 
     def __init__(
         self, config: LiveConfig, clock: Clock, topics: TopicConfigManager, groups: SubscriptionGroupManager

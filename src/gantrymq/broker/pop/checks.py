@@ -44,17 +44,17 @@ class OfQueues(Protocol):
 
     @property
     def consumer_group(self) -> str:
-        """The group."""
+        """The consumer group that the request names."""
         ...
 
     @property
     def topic(self) -> str:
-        """The topic."""
+        """The topic that the request names."""
         ...
 
     @property
     def queue_id(self) -> int:
-        """The queue."""
+        """The queue id that the request names."""
         ...
 
 

@@ -220,7 +220,7 @@ class PopLongPolling:
         return False
 
     def look(self, key: PollKey) -> None:
-        """Let one request look at a queue that may have a message for it: one that waits for any queue or for this one,
+        """Wake one request for a queue that may have a message for it: one that waits for any queue or for this one,
         or one that is about to wait.
         """
         watched = self._watched.get(key.watch)
@@ -358,13 +358,13 @@ class PopWaiting:
         self.notifications.forget(channel)
 
     def expire(self) -> None:
-        """Answer the requests whose time is over, and look at queues that are free again."""
+        """Answer the requests whose time is over, and wake one for each queue that is free again."""
         self.pops.expire()
         self.notifications.expire()
         for topic, group, queue_id in self.locks.freed(self._clock.now_ms()):
             self.look(topic, group, queue_id)
 
     def look(self, topic: str, group: str, queue_id: int) -> None:
-        """Let one pop and one notification look at a queue that may have a message for them."""
+        """Wake one pop and one notification for a queue that may have a message for them."""
         for polling in (self.pops, self.notifications):
             polling.look(PollKey(topic, group, queue_id))

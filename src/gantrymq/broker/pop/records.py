@@ -85,7 +85,7 @@ def retry_topic(topic: str, group: str, *, is_v2: bool) -> str:
 
 
 def retried_message(stored: StoredMessage, point: PopCheckpoint, topic: str, queue_id: int, host: Host) -> Message:
-    """What a message that was not acknowledged is put into a queue of its retry topic as."""
+    """The copy of an unacknowledged message that is put into a queue of its retry topic."""
     properties = dict(stored.properties)
     if stored.reconsume_times == 0 or PROPERTY_FIRST_POP_TIME not in properties:
         properties[PROPERTY_FIRST_POP_TIME] = str(point.key.pop_time_ms)

@@ -259,10 +259,10 @@ class PopReviveService:
             value.revive_offset, value.phy_offset = record.queue_offset, record.phy_offset
             # The timers deliver a checkpoint that the broker has put AHEAD_MS before its revive time, or later.
             value.due_ms = min(value.revive_time_ms, _deliver_ms(record) + AHEAD_MS)
-            self._meter.revive_got(value.key, ReviveKind.CHECKPOINT, queue.queue_id)
+            self._meter.revive_record_read(value.key, ReviveKind.CHECKPOINT, queue.queue_id)
             self._add(queue, value)
         elif value is not None:
-            self._meter.revive_got(value.key, ReviveKind.ACK, queue.queue_id)
+            self._meter.revive_record_read(value.key, ReviveKind.ACK, queue.queue_id)
             key, own_name = value.key, self._config.broker.broker_name
             self._acknowledge(queue, key if key.broker_name else key._replace(broker_name=own_name), value.offsets)
         queue.delivered_ms = max(queue.delivered_ms, _deliver_ms(record))

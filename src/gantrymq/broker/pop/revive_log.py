@@ -119,13 +119,13 @@ class ReviveLog:
             return
         status = set_timer(message, self._config.store, self._clock.now_ms(), self._timers.is_rejected)
         if status is not PutMessageStatus.PUT_OK:
-            self._meter.revive_put(key, kind, status)
+            self._meter.revive_record_put(key, kind, status)
             stored(-1, status.value)
             return
 
         def done(result: PutMessageResult | None, busy: str | None) -> None:
             status = result.status if result is not None else PutMessageStatus.SERVICE_NOT_AVAILABLE
-            self._meter.revive_put(key, kind, status)
+            self._meter.revive_record_put(key, kind, status)
             if result is None:
                 stored(-1, busy)
             elif result.is_stored:
@@ -134,5 +134,5 @@ class ReviveLog:
                 stored(-1, result.status.value)
 
         if not self._puts.put(AppendableMessage(message), key, done, requests=requests):
-            self._meter.revive_put(key, kind, PutMessageStatus.SERVICE_NOT_AVAILABLE)
+            self._meter.revive_record_put(key, kind, PutMessageStatus.SERVICE_NOT_AVAILABLE)
             stored(-1, OVERLOAD)

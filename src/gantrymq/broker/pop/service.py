@@ -84,7 +84,7 @@ class Pop:
             self.waiting.notifications.answer_all(topic)
 
     def reset(self, topic: str, group: str, queue_id: int) -> None:
-        """Let a waiting pop look at a queue whose offset was reset. Its popped messages do not count any more."""
+        """Wake a waiting pop for a queue whose offset was reset. Its popped messages do not count any more."""
         queue = PoppedQueue(topic, group, queue_id)
         self.buffer.clear(queue)
         self.inflight.clear(queue)

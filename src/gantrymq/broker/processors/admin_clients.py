@@ -52,7 +52,7 @@ _V3_0_7_SNAPSHOT, _V3_1_8_SNAPSHOT = 28, 62
 
 
 class ClientAdminProcessor:
-    """Administrative requests about clients."""
+    """Answers the requests of tools about connected clients."""
 
     def __init__(
         self, config: LiveConfig, clock: Clock, records: StoredRecords, tables: Tables, sessions: Sessions, address: str

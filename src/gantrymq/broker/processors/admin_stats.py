@@ -46,7 +46,7 @@ _MANY = 1 << 30
 
 
 class StatsAdminProcessor:
-    """Statistics for administrators."""
+    """Answers the requests of tools for statistics."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ log = get_logger("gantrymq.broker")
 
 
 class EndTransactionProcessor:
-    """Commits and rolls back."""
+    """Answers END_TRANSACTION: commits or rolls back a half message."""
 
     def __init__(
         self,

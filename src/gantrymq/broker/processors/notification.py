@@ -126,7 +126,7 @@ class NotificationProcessor:
         return self._store.lookup.has_match(topic, queue_id, offset, min(end, offset + _TESTED), wanted.codes)
 
     def _finish(self, run: _Run, *, has_message: bool) -> None:
-        """Answer or wait."""
+        """Answer that there is a message, or hold the request until there is one."""
         header, channel, request = run.header, run.channel, run.request
         polling = Polling.TIMEOUT
         if not has_message and header.poll_time > 0 and not channel.is_closed:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gantrymq.broker import names
 from gantrymq.broker.answers import Answers
 from gantrymq.broker.appends.put_queue import PutQueue
-from gantrymq.broker.appends.send_properties import broker_marks
+from gantrymq.broker.appends.send_properties import broker_properties
 from gantrymq.broker.appends.send_runs import FindSendRun, SendRun, WireSends
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
@@ -67,7 +67,7 @@ class SendLane:
         if not isinstance(run, SendRun) or self._topics.get(run.topic) is None:
             return False
         broker = self._config.broker
-        marks = broker_marks(broker.region_id, broker.broker_cluster_name, broker.trace_on).encode()
+        marks = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on).encode()
         if not self._is_plain(run, marks):
             return False
         header = SendMessageRequestHeaderV2(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from gantrymq.broker import names, refusals
 from gantrymq.broker.appends.send_properties import (
     UniqueIds,
-    broker_marks,
+    broker_properties,
     delay_level,
     is_message_illegal,
     plain_properties,
@@ -122,7 +122,7 @@ class SendSteps:
         header, broker = send.header, self._config.broker
         if header.batch or header.sys_flag & TRANSACTION_MASK:
             return None
-        marks = broker_marks(broker.region_id, broker.broker_cluster_name, broker.trace_on)
+        marks = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on)
         properties = plain_properties(header.properties, marks)
         if properties is None or len(properties.encoded) > MAX_PROPERTIES_LENGTH or not self._is_as_received(send):
             return None
@@ -136,7 +136,7 @@ class SendSteps:
         header, broker = send.header, self._config.broker
         if header.batch or not header.sys_flag & TRANSACTION_MASK:
             return None
-        marks = broker_marks(broker.region_id, broker.broker_cluster_name, broker.trace_on)
+        marks = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on)
         properties = prepared_properties(header.properties, marks)
         if (
             properties is None

@@ -54,7 +54,7 @@ class MessageRequestModeManager:
         return partial(persisted, self.copy())
 
     def copy(self) -> MessageRequestModes:
-        """The whole table."""
+        """A copy of the table: the modes by topic and group."""
         return MessageRequestModes(
             message_request_mode_map={topic: dict(groups) for topic, groups in self._table.items()}
         )

@@ -53,9 +53,9 @@ def dlq_list(
 
 
 def _origin(session: Session, group: str, letter: StoredMessage) -> str | None:
-    from gantrymq.client.admin.dead_letters import shown_origin
+    from gantrymq.client.admin.dead_letters import displayed_origin_topic
 
-    return shown_origin(letter.properties, group, session.config.namespace)
+    return displayed_origin_topic(letter.properties, group, session.config.namespace)
 
 
 def _none(group: str, begin: int | None, end: int | None) -> str:

@@ -214,7 +214,7 @@ class _OutcomePrinter:
             self.last_line = block[-1].line
 
     def print(self, outcome: Outcome) -> None:
-        """Print an outcome."""
+        """Print the outcome of one line of input."""
         if self._out is not None:
             self._write(self._out, outcome)
         if outcome.fate in (Fate.ACKNOWLEDGED, Fate.UNSENT):

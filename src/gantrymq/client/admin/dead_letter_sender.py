@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from gantrymq.client.admin.dead_letters import copy_to_send, origin_of, shown_origin
+from gantrymq.client.admin.dead_letters import copy_to_send, displayed_origin_topic, origin_of
 from gantrymq.client.connection.blocking_client import BlockingClient
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
 from gantrymq.client.producer.outgoing import prepare
@@ -85,7 +85,7 @@ class DeadLetterSender:
 
     def origin(self, properties: Mapping[str, str]) -> str | None:
         """The topic that a letter had, by its properties, without the namespace; None if they do not say."""
-        return shown_origin(properties, self._group, self._config.namespace)
+        return displayed_origin_topic(properties, self._group, self._config.namespace)
 
     def target(self, letter: ReceivedMessage) -> RetryTopic:
         """The retry topic that the group's consumers read for the topic of a letter.

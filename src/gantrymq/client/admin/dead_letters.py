@@ -43,7 +43,7 @@ def origin_of(properties: Mapping[str, str], group: str) -> str | None:
     return None if name is None else normal_topic(name, group) or None
 
 
-def shown_origin(properties: Mapping[str, str], group: str, namespace: str) -> str | None:
+def displayed_origin_topic(properties: Mapping[str, str], group: str, namespace: str) -> str | None:
     """:func:`origin_of` for names as a client with a namespace sees them."""
     origin = origin_of(properties, wrap_namespace(namespace, group))
     return None if origin is None else without_namespace(namespace, origin)

@@ -25,7 +25,7 @@ TASKS = {
 
 
 class BrokerChangePages:
-    """The changes of brokers."""
+    """The pages that change the settings of brokers and run their tasks."""
 
     def __init__(self, source: ClusterSource) -> None:
         self._source = source

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from gantrymq.broker.names import dlq_topic
-from gantrymq.client.admin.dead_letters import shown_origin
+from gantrymq.client.admin.dead_letters import displayed_origin_topic
 from gantrymq.client.requests.calls import PullStatus
 from gantrymq.client.requests.records import decode_records, or_as_stored
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
@@ -21,13 +21,13 @@ _CHUNK = 32
 
 
 class DeadLetterExport:
-    """The file."""
+    """The download of the dead letters of a group as JSON lines."""
 
     def __init__(self, source: ClusterSource) -> None:
         self._source = source
 
     def routes(self) -> list[Route]:
-        """The download."""
+        """The route of the download."""
         return [get("/dlq-export/{name:path}", self.export)]
 
     def export(self, request: PageRequest) -> Response:
@@ -68,7 +68,7 @@ def _lines(session: ClusterSession, group: str, queue: MessageQueue, offsets: ra
         for message in decode_records(pulled.records, decompressed=False):
             if message.queue_offset < offsets.stop:
                 fields = message_fields(message, or_as_stored(message, limit).body, queue.broker_name)
-                fields["originTopic"] = shown_origin(message.properties, group, session.config.namespace)
+                fields["originTopic"] = displayed_origin_topic(message.properties, group, session.config.namespace)
                 yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
         if pulled.next_begin_offset <= at or pulled.status is PullStatus.NO_NEW_MSG:
             return

@@ -29,7 +29,7 @@ _FLAGS = ("consume_enable", "consume_broadcast_enable", "consume_message_orderly
 
 
 class GroupChangePages:
-    """The changes of groups."""
+    """The pages that create, change and delete consumer groups."""
 
     def __init__(self, source: ClusterSource) -> None:
         self._source = source

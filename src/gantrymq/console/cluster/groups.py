@@ -28,7 +28,7 @@ _MAX_TIMEOUTS = 2  # of members that do not answer
 
 @dataclass(frozen=True)
 class Member:
-    """A connected client."""
+    """A connected client of a group."""
 
     client_id: str
     address: str | None
@@ -106,7 +106,7 @@ class GroupPages:
         )
 
     def group(self, request: PageRequest) -> Response:
-        """One group."""
+        """The page of one group."""
         return self._shown(request, request.name(), "cluster/group.html.j2")
 
     def live(self, request: PageRequest) -> Response:

@@ -155,7 +155,7 @@ class OverviewPages:
         ]
 
     def overview(self, request: PageRequest) -> Response:
-        """The whole page."""
+        """The page of the overview."""
         return self._shown(request, "cluster/overview.html.j2")
 
     def part(self, request: PageRequest) -> Response:

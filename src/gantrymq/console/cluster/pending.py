@@ -85,13 +85,13 @@ class OlderMessages:
 
 
 class PendingPages:
-    """The messages that wait."""
+    """The page of the messages that wait in a cluster."""
 
     def __init__(self, source: ClusterSource, clock: Clock | None = None) -> None:
         self._source, self._clock = source, clock or SystemClock()
 
     def routes(self) -> list[Route]:
-        """The page."""
+        """The route of the page."""
         return [get("/pending", self.pending)]
 
     def pending(self, request: PageRequest) -> Response:

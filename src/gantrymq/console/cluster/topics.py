@@ -78,7 +78,7 @@ class TopicPages:
         )
 
     def topic(self, request: PageRequest) -> Response:
-        """One topic."""
+        """The page of one topic."""
         name = request.name()
         with self._source.session(request) as session:
             route = session.admin.topic_route(name)
@@ -101,7 +101,7 @@ class TopicPages:
             )
 
     def create(self, request: PageRequest) -> Response:
-        """POST: a new topic."""
+        """POST: create a topic."""
         name, kind = request.text("topic"), request.text("type")
         reason = wrong_topic(name)
         if reason is not None:

@@ -119,7 +119,7 @@ class Job(Generic[Result]):
 
     @property
     def view(self) -> JobView[Result]:
-        """The job now."""
+        """The state of the job at this moment, for a page."""
         with self._guard:
             view = self._view
         return replace(view, took_ms=self._took_ms()) if view.is_running else view

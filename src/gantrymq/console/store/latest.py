@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 class Latest(Generic[Value]):
-    """The value of ``compute()``."""
+    """The latest value of ``compute()``, which is computed again when it is too old."""
 
     def __init__(self, compute: Callable[[], Value], clock: Clock) -> None:
         self._compute, self._clock = compute, clock

@@ -31,7 +31,7 @@ class MapPages:
         self._files: Latest[StoreFiles] = Latest(self._list, store.clock)
 
     def routes(self) -> list[Route]:
-        """The pages."""
+        """The routes of the pages."""
         return [get("/map", self.map), get("/map/file", self.file)]
 
     def map(self, request: PageRequest) -> Response:
@@ -67,7 +67,7 @@ class MapPages:
             )
 
     def file(self, request: PageRequest) -> Response:
-        """One file: its state, and what leads into it."""
+        """The page of one file: its state, and of a log file its first message."""
         with ExitStack() as stack:
             snapshot, error = self._snapshot(stack)
             files = self._newest(snapshot)

@@ -58,7 +58,7 @@ class MessageRow:
 
     @property
     def tags(self) -> str:
-        """The tags."""
+        """The tags of the message, as text."""
         return self.record.properties.get(PROPERTY_TAGS, "") if self.record is not None else ""
 
     @property
@@ -101,7 +101,7 @@ class StoreMessagePages:
         self._store = store
 
     def routes(self) -> list[Route]:
-        """The pages."""
+        """The routes of the pages."""
         return [get("/messages", looking(self._store, self.search))]
 
     def search(self, request: PageRequest, snapshot: Snapshot) -> Response:

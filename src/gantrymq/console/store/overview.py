@@ -22,11 +22,11 @@ class StoreOverviewPages:
         self._store, self._verify = store, verify
 
     def routes(self) -> list[Route]:
-        """The pages."""
+        """The routes of the pages."""
         return [get("/", looking(self._store, self.overview)), action("/reopen", self.reopen, changes=False)]
 
     def overview(self, request: PageRequest, snapshot: Snapshot) -> Response:
-        """The whole page."""
+        """The page of the overview."""
         summary = snapshot.summary
         texts = (*summary.problems, *summary.notes)
         return request.page(

@@ -26,7 +26,7 @@ class StoreTopicPages:
         self._store = store
 
     def routes(self) -> list[Route]:
-        """The pages."""
+        """The routes of the pages."""
         return [
             get("/topics", looking(self._store, self.topics)),
             get("/topics/{name:path}", looking(self._store, self.topic)),

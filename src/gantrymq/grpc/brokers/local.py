@@ -59,7 +59,7 @@ class InProcessChannel:
     # For the broker's processors
 
     def send(self, command: RemotingCommand) -> None:
-        """Take a response."""
+        """Pass a response to the call that waits for it."""
         waiter = self.waiting.pop(command.opaque, None)
         if waiter is not None and not waiter.done():
             waiter.set_result(command)

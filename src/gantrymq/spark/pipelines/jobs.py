@@ -198,7 +198,9 @@ def each(
             columns = [pa.array([number] * len(values), pa.int64()), pa.array(values, pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, ["number", _RESULT])
 
-    rows = collected(numbers(spark, len(groups)).mapInArrow(run, f"number long, {_RESULT} binary"), "number")
+    rows = collected(
+        numbered_partitions(spark, len(groups)).mapInArrow(run, f"number long, {_RESULT} binary"), "number"
+    )
     return [value for _, value in sorted(rows, key=itemgetter(0))]
 
 
@@ -220,13 +222,13 @@ def worth_a_task(items: Sequence[Item], size_bytes: Callable[[Item], int]) -> li
     return groups
 
 
-def numbers(spark: SparkSession, count: int) -> DataFrame:
+def numbered_partitions(spark: SparkSession, count: int) -> DataFrame:
     """The numbers of ``count`` items, each in its own partition."""
     return spark.range(0, count, 1, count)
 
 
 def item_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
-    """The item numbers that a task gets from :func:`numbers`."""
+    """The item numbers that a task gets from :func:`numbered_partitions`."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 

@@ -30,7 +30,7 @@ from gantrymq.spark.pipelines.jobs import (
     collected,
     guarded,
     item_numbers,
-    numbers,
+    numbered_partitions,
     packed,
     reduce_tasks,
     worth_a_task,
@@ -154,7 +154,7 @@ def by_queue(
         yield pa.RecordBatch.from_arrays([pa.array([*passed, *own], pa.binary())], ["result"])
 
     frame = (
-        numbers(spark, len(groups))
+        numbered_partitions(spark, len(groups))
         .mapInArrow(run_read, _DDL)
         .repartition(reduce_tasks(spark, len(groups)), "topic", "queue_id")
         .sortWithinPartitions("topic", "queue_id", "batch", "first")

@@ -62,7 +62,7 @@ class Pushed:
         return low, high
 
 
-def pushed(filters: Sequence[Filter]) -> Pushed:
+def pushdown_of(filters: Sequence[Filter]) -> Pushed:
     """Translate ``filters``. Those that are not understood are ignored."""
     pushdown = Pushed()
     for condition in filters:
@@ -158,7 +158,7 @@ def plan_batch(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Any
         extents = origin.extents()
         start = starting(options, origin, extents, streaming=False)
         end = ending(options, origin, extents)
-        pushdown = pushed(filters) if filters else Pushed()
+        pushdown = pushdown_of(filters) if filters else Pushed()
         start, end = pushdown.narrowed(start, end)
         rows = pushdown.rows & tag_filter(options.tags, options.keys)
         whole = is_whole(options) and not pushdown.narrows

@@ -77,7 +77,7 @@ class RemoteUnits(UnitSource):
         return self.first
 
     def units(self, begin: int, end: int) -> Units:
-        """The slots [begin, end)."""
+        """The units in the slots [begin, end)."""
         parts: list[NDArray[np.void]] = []
         at = begin
         while at < end:

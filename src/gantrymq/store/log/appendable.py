@@ -90,7 +90,7 @@ class Appendable(Protocol):
 
 
 class AppendableMessage:
-    """One message."""
+    """One message to append."""
 
     __slots__ = ("_has_crc", "_properties", "_queue", "_template", "message", "size_bytes")
 

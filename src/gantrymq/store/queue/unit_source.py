@@ -35,10 +35,10 @@ class UnitSource(ABC):
 
     @abstractmethod
     def units(self, begin: int, end: int) -> Units:
-        """The slots [begin, end)."""
+        """The units in the slots [begin, end)."""
 
     def unit(self, slot: int) -> QueueEntry:
-        """One slot."""
+        """The unit in one slot."""
         return self.units(slot, slot + 1)[0]
 
     def phy_offset_of(self, slot: int) -> int:
@@ -96,7 +96,7 @@ class MappedUnits(UnitSource):
         return self.queue.max_offset
 
     def units(self, begin: int, end: int) -> Units:
-        """The slots [begin, end)."""
+        """The units in the slots [begin, end)."""
         parts, at = [], begin
         while at < end and len(part := self.queue.entries(at, end - at)):
             parts.append(part)

@@ -288,7 +288,7 @@ class ReadySwap:
         self.clear()
 
     def _is_ours(self) -> bool:
-        """Whether the work directory is a directory of the store. A link leads to a place that must not be cleared."""
+        """Whether the work directory is a real directory. A link may point to a directory that must not be cleared."""
         here = (entry for entry in self._fs.scan(self._paths.root) if entry.name == WORK_DIRECTORY)
         return any(entry.is_directory and not entry.is_link for entry in here)
 

@@ -88,7 +88,7 @@ class TimedMessages(Protocol):
 
     @property
     def min_offset(self) -> int:
-        """Where it begins."""
+        """The first queue offset of the timer topic."""
         ...
 
     def read(self, phy_offset: int, size: int) -> StoredMessage | None:

@@ -65,7 +65,7 @@ class Strays:
     count: int = 0
 
     def add(self, file: int, numbers: list[int]) -> None:
-        """Add the entries ``numbers`` of a file."""
+        """Add the entries with these numbers of the file with the number ``file``."""
         room = MAX_LISTED - len(self.entries)
         self.entries += [(file, number) for number in numbers[:room]]
         self.count += len(numbers)

@@ -146,7 +146,7 @@ class Total:
 
     @property
     def messages(self) -> int:
-        """All of them."""
+        """The number of messages, whenever they are due."""
         return sum(self.within)
 
     def add(self, due_ms: int, now_ms: int) -> None:

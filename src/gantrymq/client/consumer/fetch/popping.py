@@ -88,7 +88,7 @@ class Popper:
             return False
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """Acknowledge a message."""
+        """Acknowledge a message by its receipt handle."""
         handle, topic = _handle_of(message), self._full(message)
         await self._ask(PopTarget(topic, handle.broker_name), pop_calls.ack(self._rules.group, topic, handle))
 
