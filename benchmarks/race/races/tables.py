@@ -22,7 +22,8 @@ import pyarrow.dataset as ds
 from benchmarks.race.race import JAVA, OURS, Race, Row
 from benchmarks.race.races.spark import Stage
 from benchmarks.race.track import Track
-from gantrymq import Message, MessageStore
+from gantrymq.model.message import Message
+from gantrymq.store.message_store import MessageStore
 
 _TOPIC = "bench"
 _RATE, _LANDED = "rowsPerSecond", "rows"
