@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_MAX_SPAN_S = 100 * 366 * 86_400  # a sleep of centuries overflows the platform's clock
 
 Warehouse = Annotated[
     str | None,
@@ -40,9 +41,10 @@ CatalogSet = Annotated[
 def span_s(text: str) -> float:
     """A parser of spans of time: 500ms, 30s, 5m, 1h, 2d. Returns seconds."""
     match = _SPAN.fullmatch(str(text))
-    if match is None or not float(match[1]):
+    seconds = float(match[1]) * _SECONDS[match[2]] if match is not None else 0.0
+    if not 0 < seconds <= _MAX_SPAN_S:
         raise typer.BadParameter(f"{text!r} is not a span of time such as 500ms, 30s, 5m or 1h")
-    return float(match[1]) * _SECONDS[match[2]]
+    return seconds
 
 
 def client_settings(sources: list[str]) -> ClientSettings:

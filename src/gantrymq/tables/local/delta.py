@@ -37,6 +37,7 @@ from gantrymq.tables.state import TableFile, TableState
 APPLICATION = "gantrymq"
 STATES = "_gantrymq"
 _LOG = "_delta_log"
+_PARTITIONS = ("landed_day", "landed_hour")
 _STATE = re.compile(r"state-(\d+)\.json")
 _KEPT_STATES = 8  # for a reader that has opened an earlier version
 _FOREIGN_COMMITS = 50  # in a row, between two tries of a commit
@@ -99,6 +100,7 @@ class DeltaFormatTable:
 
     def evolved(self, schema: pa.Schema) -> pa.Schema:
         """Add columns; a column of a wider type is rewritten with the whole table, because Delta's files keep types."""
+        self._refuse_foreign_layout(DeltaTable(self._directory.uri))
         for _ in range(_FOREIGN_COMMITS):
             try:
                 evolve_columns(self._directory.uri, schema)
@@ -133,6 +135,7 @@ class DeltaFormatTable:
             table = self._at(head, state)
             if table is None:
                 return self._reached(state)
+            self._refuse_foreign_layout(table)
             columns = table.metadata().partition_columns
             try:
                 table.create_write_transaction(
@@ -158,6 +161,19 @@ class DeltaFormatTable:
         if landed_id != head.state.commit_id:
             raise AnotherLanderError(self.name)
         return table
+
+    def _refuse_foreign_layout(self, table: DeltaTable) -> None:
+        """Raise TableError for a table that another program has changed so that our files would be wrong in it.
+
+        delta-rs takes the files of a commit as they are: it compares no partition and no constraint.
+        """
+        metadata = table.metadata()
+        added = [name for name in metadata.partition_columns if name not in _PARTITIONS]
+        if added:
+            raise TableError(self.name, f"another program has partitioned it by {', '.join(added)}: undo that")
+        for name, value in metadata.configuration.items():
+            if name.startswith("delta.constraints.") or (name == "delta.columnMapping.mode" and value != "none"):
+                raise TableError(self.name, f"another program has set {name}={value}, which a landing cannot honour")
 
     def _reached(self, state: TableState, cause: Exception | None = None) -> int:
         """The version with the state ``state``: only the table itself shows whether a commit took place."""

@@ -30,9 +30,11 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from sqlalchemy.exc import SQLAlchemyError
 
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.tables.engine import Head
@@ -52,14 +54,21 @@ _NO_REPEATS = {TableProperties.COMMIT_NUM_RETRIES: "0"}
 
 
 def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str, str]) -> Catalog:
-    """The catalog of that name, or the one in a SQLite file in the directory ``warehouse``. Raises ConfigError."""
+    """The catalog of that name, or the one in a SQLite file in the directory ``warehouse``.
+
+    Raises ConfigError, and TableError if the file cannot be read.
+    """
     if name is None:
         assert warehouse is not None
         root = Path(warehouse).absolute()
         root.mkdir(parents=True, exist_ok=True)
         file = _sqlite_file(root)
         own = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": f"file://{root}"}
-        return load_catalog(_name_in(file), **own)
+        try:
+            return load_catalog(_name_in(file), **own)
+        except SQLAlchemyError as error:
+            reason = " ".join(str(error.__cause__ or error).split())
+            raise TableError(str(file), f"cannot be read as a catalog: {reason}") from error
     given = dict(settings)
     if warehouse is not None:
         given["warehouse"] = warehouse
@@ -219,8 +228,10 @@ class IcebergFormatTable:
                 return self._head_of(table)
             if landed_id != head.state.commit_id:
                 raise AnotherLanderError(self.name)
+            with self._named_errors("the files do not fit its partitions"):
+                added = [parquet_file_to_data_file(table.io, table.metadata, file.path) for file in files]
             try:
-                self._append(table, files, state)
+                self._append(table, added, state)
             except CommitFailedException:
                 continue  # a foreign commit, or another lander: the next look shows which
             except Exception as error:
@@ -228,7 +239,7 @@ class IcebergFormatTable:
             return self._read_back(state, None)
         raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
 
-    def _append(self, table: Table, files: Sequence[TableFile], state: TableState) -> None:
+    def _append(self, table: Table, files: Sequence[DataFile], state: TableState) -> None:
         metadata = table.metadata
         table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_REPEATS}})
         positions = json.dumps(state.positions(), separators=(",", ":"))
@@ -236,7 +247,7 @@ class IcebergFormatTable:
             transaction.set_properties({STATE: state.to_json()})
             with transaction.update_snapshot(snapshot_properties={POSITIONS: positions}).fast_append() as append:
                 for file in files:
-                    append.append_data_file(parquet_file_to_data_file(table.io, metadata, file.path))
+                    append.append_data_file(file)
 
     def _read_back(self, state: TableState, cause: Exception | None) -> Head:
         """The table with the state ``state``: only the catalog shows whether a commit took place."""
@@ -271,7 +282,8 @@ class IcebergFormatTable:
 
     def count_files(self) -> int:
         """The number of its data files."""
-        snapshot = self._catalog.load_table(self._identifier).current_snapshot()
+        with self._named_errors("cannot be read"):
+            snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         summary = snapshot.summary if snapshot is not None else None
         return int(summary["total-data-files"] or 0) if summary is not None else 0
 
