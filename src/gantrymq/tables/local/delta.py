@@ -25,6 +25,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from gantrymq.clock import SystemClock
 from gantrymq.errors import GantrymqError
+from gantrymq.tables.columns import PARTITIONS
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
 from gantrymq.tables.local.delta_columns import evolve_columns
@@ -37,7 +38,6 @@ from gantrymq.tables.state import TableFile, TableState
 APPLICATION = "gantrymq"
 STATES = "_gantrymq"
 _LOG = "_delta_log"
-_PARTITIONS = ("landed_day", "landed_hour")
 _STATE = re.compile(r"state-(\d+)\.json")
 _KEPT_STATES = 8  # for a reader that has opened an earlier version
 _FOREIGN_COMMITS = 50  # in a row, between two tries of a commit
@@ -168,7 +168,7 @@ class DeltaFormatTable:
         delta-rs takes the files of a commit as they are: it compares no partition and no constraint.
         """
         metadata = table.metadata()
-        added = [name for name in metadata.partition_columns if name not in _PARTITIONS]
+        added = [name for name in metadata.partition_columns if name not in PARTITIONS]
         if added:
             raise TableError(self.name, f"another program has partitioned it by {', '.join(added)}: undo that")
         for name, value in metadata.configuration.items():
