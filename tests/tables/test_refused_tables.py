@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gantrymq.tables.landing import tables_of
 from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat, TableTarget
 from gantrymq.tables.options import LandOptions
+from gantrymq.tables.patience import Patience
 from gantrymq.tables.sources.stores import StoreMessages
 from store_cases import await_dispatch, numbered, open_store
 from tables.landing_cases import Lake, land
@@ -106,6 +108,21 @@ def test_file_that_is_no_catalog_is_named(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"no database" * 100)
     with pytest.raises(TableError, match=r"catalog\.db: cannot be read as a catalog: file is not a database"):
         TableTarget("sales.orders", None, str(tmp_path)).open()
+
+
+def test_catalog_that_is_away_is_waited_for(unused_port: int) -> None:
+    settings = {"type": "rest", "uri": f"http://127.0.0.1:{unused_port}"}
+    target = TableTarget("sales.orders", None, None, "lake", settings)
+    with pytest.raises(TableError, match="catalog lake: cannot be opened") as raised:
+        target.open()
+    assert Patience().allows(raised.value)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def test_catalog_is_not_made_for_a_look(tmp_path: Path) -> None:

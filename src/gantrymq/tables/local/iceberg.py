@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NotInstalledError,
     TableAlreadyExistsError,
 )
 from pyiceberg.io import FileIO
@@ -56,7 +57,7 @@ _NO_REPEATS = {TableProperties.COMMIT_NUM_RETRIES: "0"}
 def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str, str]) -> Catalog:
     """The catalog of that name, or the one in a SQLite file in the directory ``warehouse``.
 
-    Raises ConfigError, and TableError if the file cannot be read.
+    Raises ConfigError, and TableError if it cannot be opened now.
     """
     if name is None:
         assert warehouse is not None
@@ -67,15 +68,22 @@ def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str,
         try:
             return load_catalog(_name_in(file), **own)
         except SQLAlchemyError as error:
-            reason = " ".join(str(error.__cause__ or error).split())
-            raise TableError(str(file), f"cannot be read as a catalog: {reason}") from error
+            raise TableError(str(file), f"cannot be read as a catalog: {_line(error.__cause__ or error)}") from error
     given = dict(settings)
     if warehouse is not None:
         given["warehouse"] = warehouse
     try:
         return load_catalog(name, **given)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, NotInstalledError) as error:
         raise ConfigError("--catalog", name, f"a catalog that PyIceberg knows: {error}") from error
+    except ImportError:
+        raise
+    except Exception as error:  # each catalog has errors of its own
+        raise TableError(f"catalog {name}", f"cannot be opened: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _sqlite_file(root: Path) -> Path:
@@ -270,7 +278,7 @@ class IcebergFormatTable:
         except (GantrymqError, NoSuchTableError, NoSuchNamespaceError):
             raise
         except Exception as error:
-            raise TableError(self.name, f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from error
+            raise TableError(self.name, f"{what}: {_line(error)}") from error
 
     def clean(self, head: Head) -> Head:
         """Leave files without a commit alone: no reader sees them."""
