@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.tables.errors import TableError
 from gantrymq.tables.options import LandOptions
 from gantrymq.tables.query.landed import open_table
 from store_cases import await_dispatch, open_store
@@ -108,3 +110,19 @@ def test_field_that_is_called_like_a_partition_lands_under_another_name(kind: An
     options = LandOptions(topics=("orders",), body="json", schema="infer")
     assert land(lake, path, options)[1].totals.rows == 1
     assert columns(lake, "body_landed_day", "body_Landed_Hour", "body__file") == [(1, "x", 2)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_dead_rows_of_a_table_that_was_made_again_are_not_taken_for_the_old_ones(kind: Any, tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
+    options = LandOptions(topics=("orders",), body="text")
+    for number in range(3):
+        put(path, [b"\xff%d" % number])
+        land(lake, path, options)
+    shutil.rmtree(lake.table)
+    put(path, [b"\xffnew"])
+    with pytest.raises(TableError, match="__dead: has later landings"):
+        land(lake, path, options)
+    shutil.rmtree(f"{lake.table}__dead")
+    land(lake, path, options)
+    assert sorted(row["queue_offset"] for row in lake.rows("__dead")) == [0, 1, 2, 3]
