@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gantrymq.errors import ConfigError
+from gantrymq.tables.columns import AUDIT, DEAD
 from gantrymq.tables.engine import Head, Landed, LandingEngine
 from gantrymq.tables.errors import AnotherLanderError, LogDeletedError
 from gantrymq.tables.local.target import TOPIC, TableTarget
@@ -95,11 +97,29 @@ def lag_json(lag: Lag) -> dict[str, float]:
 def tables_of(
     target: TableTarget, options: LandOptions, make_source: MakeMessageSource
 ) -> list[tuple[TableTarget, LandOptions]]:
-    """The tables that a landing means: ``target``, or one for each topic. Raises what the source raises."""
+    """The tables that a landing means: ``target``, or one for each topic.
+
+    Raises ConfigError if two topics have one table, or if a table would be one of those beside a table, and what the
+    source raises.
+    """
     if TOPIC not in target.table:
+        _refuse_side(target.table)
         return [(target, options)]
-    topics = make_source(options.choice()).topics()
-    return [(target.of_topic(topic), options.of_topic(topic)) for topic in topics]
+    tables: dict[str, tuple[TableTarget, LandOptions]] = {}
+    for topic in make_source(options.choice()).topics():
+        meant, landed = target.of_topic(topic), options.of_topic(topic)
+        _refuse_side(meant.table)
+        if meant.table in tables:
+            other = tables[meant.table][1].topics[0]
+            allowed = f"another table for each topic, and {other} and {topic} are both {meant.table}: land one apart"
+            raise ConfigError("TABLE", target.table, allowed)
+        tables[meant.table] = meant, landed
+    return list(tables.values())
+
+
+def _refuse_side(table: str) -> None:
+    if table.rstrip("/").endswith((DEAD, AUDIT)):
+        raise ConfigError("TABLE", table, f"a name without {DEAD} or {AUDIT} at its end: those are beside a table")
 
 
 class Landing:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gantrymq.tables.sources.group_offsets import GroupOffsets
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: a path, a URI, or namespace.name.")]
+_MAX_SPAN_S = 100 * 366 * 86_400  # a sleep of centuries overflows the platform's clock
+
 Warehouse = Annotated[
     str | None,
     typer.Option(
@@ -41,10 +43,10 @@ CatalogSet = Annotated[
 
 def span_s(text: str) -> float:
     """A parser of spans of time: 500ms, 30s, 5m, 1h, 2d. Returns seconds."""
-    span_ms = parse_span_ms(str(text))
-    if not span_ms:
+    seconds = (parse_span_ms(str(text)) or 0) / 1000
+    if not 0 < seconds <= _MAX_SPAN_S:
         raise typer.BadParameter(f"{text!r} is not a span of time such as 500ms, 30s, 5m or 1h")
-    return span_ms / 1000
+    return seconds
 
 
 def client_settings(sources: list[str]) -> ClientSettings:

@@ -34,7 +34,9 @@ def status(
     """
     from gantrymq.tables.local.engine import LocalEngine
 
-    engine = LocalEngine(target(table, None, warehouse, catalog, catalog_set).open())
+    meant = target(table, None, warehouse, catalog, catalog_set)
+    meant.refuse_missing_catalog()
+    engine = LocalEngine(meant.open())
     head = engine.look()
     fields = {
         "kind": "summary",

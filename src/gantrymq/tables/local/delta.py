@@ -25,6 +25,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from gantrymq.clock import SystemClock
 from gantrymq.errors import GantrymqError
+from gantrymq.tables.columns import PARTITIONS
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
 from gantrymq.tables.local.delta_columns import evolve_columns
@@ -99,6 +100,7 @@ class DeltaFormatTable:
 
     def evolved(self, schema: pa.Schema) -> pa.Schema:
         """Add columns; a column of a wider type is rewritten with the whole table, because Delta's files keep types."""
+        self._refuse_foreign_layout(DeltaTable(self._directory.uri))
         for _ in range(_FOREIGN_COMMITS):
             try:
                 evolve_columns(self._directory, schema)
@@ -150,6 +152,7 @@ class DeltaFormatTable:
             table = self._at(head, state)
             if table is None:
                 return self._reached(state)
+            self._refuse_foreign_layout(table)
             columns = table.metadata().partition_columns
             try:
                 table.create_write_transaction(
@@ -175,6 +178,19 @@ class DeltaFormatTable:
         if landed_id != head.state.commit_id:
             raise AnotherLanderError(self.name)
         return table
+
+    def _refuse_foreign_layout(self, table: DeltaTable) -> None:
+        """Raise TableError for a table that another program has changed so that our files would be wrong in it.
+
+        delta-rs takes the files of a commit as they are: it compares no partition and no constraint.
+        """
+        metadata = table.metadata()
+        added = [name for name in metadata.partition_columns if name not in PARTITIONS]
+        if added:
+            raise TableError(self.name, f"another program has partitioned it by {', '.join(added)}: undo that")
+        for name, value in metadata.configuration.items():
+            if name.startswith("delta.constraints.") or (name == "delta.columnMapping.mode" and value != "none"):
+                raise TableError(self.name, f"another program has set {name}={value}, which a landing cannot honour")
 
     def _reached(self, state: TableState, cause: Exception | None = None) -> int:
         """The version with the state ``state``: only the table itself shows whether a commit took place."""

@@ -188,11 +188,21 @@ class Writing:
         if kind in _SIDES:
             (suffix, schema), partition_by = _SIDES[kind], PartitionBy.NONE
             table = self._table.beside(suffix)
-            if table.head() is None:
+            if (side := table.head()) is None:
                 table.create(schema, partition_by, TableState().next())
+            elif side.state.landings >= self._state.landings:
+                self._refuse_ahead(table.name)
             else:
                 table.evolved(schema)
         return FileTarget(table.files(), table.file_schema(schema), partition_by, self._prefix)
+
+    def _refuse_ahead(self, side: str) -> None:
+        """Raise TableError: a side table that is ahead of its table would take this landing for one that it has."""
+        head = self._table.head()
+        if head is not None and head.state.landings >= self._state.landings:
+            raise AnotherLanderError(self._table.name)
+        reason = f"has later landings than {self._table.name}, which was made or restored since: move {side} away"
+        raise TableError(side, reason)
 
     def totals(self) -> LandedCounts:
         """The numbers of what was written."""

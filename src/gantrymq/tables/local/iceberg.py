@@ -26,14 +26,17 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NotInstalledError,
     TableAlreadyExistsError,
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from sqlalchemy.exc import SQLAlchemyError
 
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.tables.engine import Head
@@ -53,21 +56,35 @@ _NO_REPEATS = {TableProperties.COMMIT_NUM_RETRIES: "0"}
 
 
 def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str, str]) -> Catalog:
-    """The catalog of that name, or the one in a SQLite file in the directory ``warehouse``. Raises ConfigError."""
+    """The catalog of that name, or the one in a SQLite file in the directory ``warehouse``.
+
+    Raises ConfigError, and TableError if it cannot be opened now.
+    """
     if name is None:
         assert warehouse is not None
         root = Path(warehouse).absolute()
         root.mkdir(parents=True, exist_ok=True)
         file = _sqlite_file(root)
         own = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": f"file://{root}"}
-        return load_catalog(_name_in(file), **own)
+        try:
+            return load_catalog(_name_in(file), **own)
+        except SQLAlchemyError as error:
+            raise TableError(str(file), f"cannot be read as a catalog: {_line(error.__cause__ or error)}") from error
     given = dict(settings)
     if warehouse is not None:
         given["warehouse"] = warehouse
     try:
         return load_catalog(name, **given)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, NotInstalledError) as error:
         raise ConfigError("--catalog", name, f"a catalog that PyIceberg knows: {error}") from error
+    except ImportError:
+        raise
+    except Exception as error:  # each catalog has errors of its own
+        raise TableError(f"catalog {name}", f"cannot be opened: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _sqlite_file(root: Path) -> Path:
@@ -229,8 +246,10 @@ class IcebergFormatTable:
                 return self._head_of(table)
             if landed_id != head.state.commit_id:
                 raise AnotherLanderError(self.name)
+            with self._named_errors("the files do not fit its partitions"):
+                added = [parquet_file_to_data_file(table.io, table.metadata, file.path) for file in files]
             try:
-                self._write(table, files, state, replaces=replaces)
+                self._write(table, added, state, replaces=replaces)
             except CommitFailedException:
                 continue  # a foreign commit, or another lander: the next look shows which
             except Exception as error:
@@ -238,7 +257,7 @@ class IcebergFormatTable:
             return self._read_back(state, None)
         raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
 
-    def _write(self, table: Table, files: Sequence[TableFile], state: TableState, *, replaces: bool) -> None:
+    def _write(self, table: Table, files: Sequence[DataFile], state: TableState, *, replaces: bool) -> None:
         metadata = table.metadata
         table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_REPEATS}})
         positions = json.dumps(state.positions(), separators=(",", ":"))
@@ -249,7 +268,7 @@ class IcebergFormatTable:
                 for task in table.scan().plan_files() if replaces else ():
                     snapshot.delete_data_file(task.file)
                 for file in files:
-                    snapshot.append_data_file(parquet_file_to_data_file(table.io, metadata, file.path))
+                    snapshot.append_data_file(file)
 
     def _read_back(self, state: TableState, cause: Exception | None) -> Head:
         """The table with the state ``state``: only the catalog shows whether a commit took place."""
@@ -272,7 +291,7 @@ class IcebergFormatTable:
         except (GantrymqError, NoSuchTableError, NoSuchNamespaceError):
             raise
         except Exception as error:
-            raise TableError(self.name, f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from error
+            raise TableError(self.name, f"{what}: {_line(error)}") from error
 
     def leftovers(self) -> tuple[str, ...]:
         """None: no reader sees files without a commit."""
@@ -291,7 +310,8 @@ class IcebergFormatTable:
 
     def count_files(self) -> int:
         """The number of its data files."""
-        snapshot = self._catalog.load_table(self._identifier).current_snapshot()
+        with self._named_errors("cannot be read"):
+            snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         summary = snapshot.summary if snapshot is not None else None
         return int(summary["total-data-files"] or 0) if summary is not None else 0
 
