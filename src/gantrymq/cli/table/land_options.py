@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gantrymq.cli.options import whole_number
-from gantrymq.cli.table.options import span_s
+from gantrymq.cli.table.options import span_or_none_s, span_s
 
 
 class LandFormat(StrEnum):
@@ -78,4 +78,25 @@ PartitionOption = Annotated[LandPartition | None, typer.Option("--partition-by",
 CommitRows = Annotated[
     int | None,
     typer.Option("--commit-rows", metavar="N", parser=whole_number(1), help="At most N rows a commit."),
+]
+Compact = Annotated[
+    bool, typer.Option("--compact", help="Then rewrite the small files of each partition into larger ones.")
+]
+Ttl = Annotated[
+    float | None,
+    typer.Option(
+        "--ttl",
+        metavar="SPAN",
+        parser=span_or_none_s,
+        help="Then remove rows stored longer ago than SPAN, and land none. Remembered; none ends it.",
+    ),
+]
+Expire = Annotated[
+    float | None,
+    typer.Option(
+        "--expire",
+        metavar="SPAN",
+        parser=span_or_none_s,
+        help="Then delete versions and unused files older than SPAN. Default: 7d with --compact or --ttl.",
+    ),
 ]

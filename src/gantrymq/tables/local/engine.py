@@ -10,8 +10,9 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,6 +21,8 @@ from gantrymq.tables.engine import Head, Landed
 from gantrymq.tables.errors import AnotherLanderError, TableError
 from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
 from gantrymq.tables.local.part_files import Files, PartFiles
+from gantrymq.tables.maintenance.maintainer import Maintainer
+from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.rows import BodyGrowth, Conversion, RowKind, audit_rows, landed_batches
 from gantrymq.tables.sources.steps import AuditFinding, Step, StepPart
@@ -37,6 +40,7 @@ class LocalEngine:
 
     def __init__(self, table: FormatTable) -> None:
         self._table = table
+        self._maintainer: Maintainer | None = None
 
     @property
     def table(self) -> str:
@@ -100,9 +104,22 @@ class LocalEngine:
         for suffix, files in head.state.pending.items():
             add_pending(self._table.beside(suffix), head.state, files)
 
+    def maintain(
+        self, head: Head, options: MaintenanceOptions, remembered: Mapping[str, Any], stopped: Callable[[], bool]
+    ) -> tuple[Head, Maintained]:
+        """Compact and clean the table and those beside it."""
+        self._maintainer = self._maintainer or Maintainer(self._table)
+        return self._maintainer.run(head, options, remembered, stopped)
+
     def count_files(self) -> int:
         """The number of data files."""
         return self._table.count_files()
+
+    def count_rows(self, suffix: str = "") -> int:
+        """The rows that are in the table, or in the one beside it; 0 without a table."""
+        table = self._table.beside(suffix) if suffix else self._table
+        head = table.head()
+        return 0 if head is None else sum(file.rows for file in table.contents(head).data_files())
 
 
 def add_pending(side: FormatTable, state: TableState, files: tuple[TableFile, ...]) -> None:

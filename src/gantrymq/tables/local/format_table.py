@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import TableError
+from gantrymq.tables.local.contents import Rewrite, TableContents
 from gantrymq.tables.local.part_files import Files
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
@@ -56,11 +57,16 @@ class FormatTable(Protocol):
         """The schema of a file with rows of ``schema``."""
         ...
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
         """Add the files and set the state, in one commit. The table must be at ``head``, but for foreign commits.
 
-        An unknown outcome is read back. Raises AnotherLanderError, and UnknownCommitError if it stays unknown.
+        With ``rewrite`` the commit also removes files, and a foreign commit is a TableChangedError. An unknown outcome
+        is read back. Raises AnotherLanderError, and UnknownCommitError if it stays unknown.
         """
+        ...
+
+    def contents(self, head: Head) -> TableContents:
+        """The files of the table at ``head``. Raises TableError."""
         ...
 
     def clean(self, head: Head) -> Head:

@@ -36,8 +36,10 @@ from pyiceberg.transforms import DayTransform, HourTransform, Transform
 
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import UnknownCommitError
+from gantrymq.tables.local.iceberg_contents import IcebergContents
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
@@ -209,8 +211,8 @@ class IcebergFormatTable:
             self._table = self._catalog.load_table(self._identifier)
         return self._table
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
-        """Add the files and set the state."""
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
+        """Add the files, remove those of ``rewrite``, and set the state."""
         for _ in range(_FOREIGN_COMMITS):
             with self._named_errors("cannot be read"):
                 table = self._catalog.load_table(self._identifier)
@@ -219,8 +221,10 @@ class IcebergFormatTable:
                 return self._head_of(table)
             if landed_id != head.state.commit_id:
                 raise AnotherLanderError(self.name)
+            if rewrite is not None and _version(table) != head.version:
+                raise TableChangedError(self.name)
             try:
-                self._append(table, files, state)
+                self._change(table, files, state, rewrite)
             except CommitFailedException:
                 continue  # a foreign commit, or another lander: the next look shows which
             except Exception as error:
@@ -228,15 +232,18 @@ class IcebergFormatTable:
             return self._read_back(state, None)
         raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
 
-    def _append(self, table: Table, files: Sequence[TableFile], state: TableState) -> None:
+    def _change(self, table: Table, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None) -> None:
         metadata = table.metadata
         table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_REPEATS}})
         positions = json.dumps(state.positions(), separators=(",", ":"))
         with table.transaction() as transaction:
             transaction.set_properties({STATE: state.to_json()})
-            with transaction.update_snapshot(snapshot_properties={POSITIONS: positions}).fast_append() as append:
+            snapshot = transaction.update_snapshot(snapshot_properties={POSITIONS: positions})
+            with snapshot.fast_append() if rewrite is None else snapshot.overwrite() as change:
                 for file in files:
-                    append.append_data_file(parquet_file_to_data_file(table.io, metadata, file.path))
+                    change.append_data_file(parquet_file_to_data_file(table.io, metadata, file.path))
+                for old in rewrite.removed if rewrite is not None else ():
+                    change.delete_data_file(old.origin.file)
 
     def _read_back(self, state: TableState, cause: Exception | None) -> Head:
         """The table with the state ``state``: only the catalog shows whether a commit took place."""
@@ -264,6 +271,16 @@ class IcebergFormatTable:
     def clean(self, head: Head) -> Head:
         """Leave files without a commit alone: no reader sees them."""
         return head
+
+    def contents(self, head: Head) -> IcebergContents:
+        """The files of the newest snapshot, which must be that of ``head``."""
+        with self._named_errors("cannot be read"):
+            self._table = table = self._catalog.load_table(self._identifier)
+        if self._head_of(table).state.commit_id != head.state.commit_id:
+            raise AnotherLanderError(self.name)
+        if _version(table) != head.version:
+            raise TableChangedError(self.name)
+        return IcebergContents(table, self.file_schema(pa.schema([])))
 
     def beside(self, suffix: str) -> IcebergFormatTable:
         """The table of that suffix in the same namespace."""

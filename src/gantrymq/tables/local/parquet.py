@@ -27,8 +27,10 @@ import pyarrow as pa
 from gantrymq.errors import ConfigError
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.directory import Directory, sync_directory
 from gantrymq.tables.local.hive_files import HiveFiles
+from gantrymq.tables.local.parquet_contents import ParquetContents
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
@@ -106,16 +108,24 @@ class ParquetFormatTable:
         """Files lie in the directory of their partition, under hidden names before their commit."""
         return _StagedFiles(self._directory)
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
-        """Add the files and set the state."""
-        after = self._commit(head.version, files, state)
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
+        """Add the files, remove those of ``rewrite``, and set the state.
+
+        A reader of ``*.parquet`` sees rows twice between the renames and the removal, which follow each other at once.
+        """
+        removed = [file.path for file in rewrite.removed] if rewrite is not None else []
+        after = self._commit(head.version, files, state, removed)
         self._publish(files)
+        for path in removed:
+            self._directory.remove(path)
         self._forget(after.version)
         return after
 
-    def _commit(self, number: int, files: Sequence[TableFile], state: TableState) -> Head:
+    def _commit(self, number: int, files: Sequence[TableFile], state: TableState, removed: Sequence[str] = ()) -> Head:
         """Link the manifest after ``number``."""
         every = {**self._files, **{file.path: file for file in files}}
+        for path in removed:
+            del every[path]
         document = {"state": json.loads(state.to_json()), "files": [asdict(file) for file in every.values()]}
         written = f"{_STATES}/.{state.commit_id}.tmp"
         self._directory.write(written, json.dumps(document, separators=(",", ":")).encode())
@@ -165,6 +175,13 @@ class ParquetFormatTable:
         for number in self._manifests():
             if number <= newest - _KEPT_MANIFESTS:
                 self._directory.remove(f"{_STATES}/{_manifest(number)}")
+
+    def contents(self, head: Head) -> ParquetContents:
+        """The files of the manifest of ``head``."""
+        current = self.head()
+        if current is None or current.version != head.version:
+            raise AnotherLanderError(self.name)
+        return ParquetContents(self._directory, list(self._files.values()))
 
     def beside(self, suffix: str) -> ParquetFormatTable:
         """The table of that suffix."""

@@ -1,0 +1,54 @@
+"""The files that a manifest of Parquet files lists.
+
+Nothing waits for its end of life: a file that is replaced is removed after the commit, or by the next landing.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gantrymq.tables.local.contents import DataFile, parquet_batches, span_of
+from gantrymq.tables.local.directory import Directory, FoundFile
+from gantrymq.tables.state import TableFile
+
+
+class ParquetContents:
+    """Implements :class:`gantrymq.tables.local.contents.TableContents`."""
+
+    def __init__(self, directory: Directory, files: Sequence[TableFile]) -> None:
+        self._directory, self._files = directory, files
+
+    @property
+    def removes_at_once(self) -> bool:
+        """Readers see the files themselves."""
+        return True
+
+    def data_files(self) -> list[DataFile]:
+        """The committed files."""
+        return [DataFile(file.path, file.rows, file.size_bytes, file.partition, span_of(file)) for file in self._files]
+
+    def open(self, file: DataFile) -> BinaryIO:
+        """Open a file for reading."""
+        return self._directory.open_for_reading(file.path)
+
+    def batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        """The rows of a file."""
+        with self.open(file) as stream:
+            yield from parquet_batches(stream)
+
+    def schema_of(self, footer: pq.FileMetaData) -> pa.Schema:
+        """The columns of the file, which may be fewer than those of newer ones."""
+        return footer.schema.to_arrow_schema().remove_metadata()
+
+    def expired(self, before_us: int, pending: Collection[str]) -> list[FoundFile]:
+        """Nothing."""
+        return []
+
+    def remove(self, files: Sequence[FoundFile]) -> None:
+        """Nothing is expired."""
