@@ -54,6 +54,13 @@ class Rewrite:
     changes_rows: bool
 
 
+class ExpiredFiles(NamedTuple):
+    """Files that were part of a commit, and files that may belong to one that is still to come."""
+
+    committed: list[FoundFile]
+    orphans: list[FoundFile]
+
+
 class TableContents(Protocol):
     """The files of a table at one version."""
 
@@ -78,7 +85,7 @@ class TableContents(Protocol):
         """The schema for files with the rows of a file. Files of one schema may become one file."""
         ...
 
-    def expired(self, before_us: int, pending: Collection[str]) -> list[FoundFile]:
+    def expired(self, before_us: int, pending: Collection[str]) -> ExpiredFiles:
         """The files, older than a time in µs, that no version since that time needs, nor ``pending`` names.
 
         An Iceberg table first forgets its older snapshots.

@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 
 from gantrymq.tables.bodies.evolution import aligned
 from gantrymq.tables.errors import TableError
-from gantrymq.tables.local.contents import DataFile, TimeSpan, parquet_batches
+from gantrymq.tables.local.contents import DataFile, ExpiredFiles, TimeSpan, parquet_batches
 from gantrymq.tables.local.directory import Directory, FoundFile
 
 LOG = "_delta_log"
@@ -84,17 +84,23 @@ class DeltaContents:
         """The columns of the table without the partition."""
         return self._schema
 
-    def expired(self, before_us: int, pending: Collection[str]) -> list[FoundFile]:
+    def expired(self, before_us: int, pending: Collection[str]) -> ExpiredFiles:
         """The files that no version since ``before_us`` needs, and files of the log."""
         log = list(self._directory.found_below(LOG, recursive=False))
         needed = {*pending, *self._named_since(log, before_us)}
-        unreferenced = set(self._table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True))
+        removed, unreferenced = (set(self._unreferenced(full=full)) for full in (False, True))
         others = [
             file
             for file in self._directory.found_below("", recursive=True)
             if file.path in unreferenced and file.path not in needed and file.modified_us < before_us
         ]
-        return [*others, *_before_checkpoint(log, before_us)]
+        committed = [file for file in others if file.path in removed]
+        orphans = [file for file in others if file.path not in removed]
+        return ExpiredFiles([*committed, *_before_checkpoint(log, before_us)], orphans)
+
+    def _unreferenced(self, *, full: bool) -> list[str]:
+        """The files that the version does not have: those that a commit has removed, and if ``full``, all."""
+        return self._table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=full)
 
     def _named_since(self, log: Sequence[FoundFile], before_us: int) -> Iterator[str]:
         """The data files that commits since a time have added or removed."""

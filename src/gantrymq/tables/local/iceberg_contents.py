@@ -8,6 +8,7 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, cast
@@ -21,13 +22,15 @@ from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
 from pyiceberg.manifest import DataFile as IcebergDataFile
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import TimestamptzType
 
 from gantrymq.tables.bodies.evolution import aligned
 from gantrymq.tables.errors import TableError
-from gantrymq.tables.local.contents import DataFile, TimeSpan
+from gantrymq.tables.local.contents import DataFile, ExpiredFiles, TimeSpan
 from gantrymq.tables.local.directory import FoundFile
 
+_METADATA = re.compile(r"(\d+)-.*\.metadata\.json")
 _OF_TABLE: Mapping[str, tuple[str, ...]] = {
     "data": (".parquet", ".puffin"),
     "metadata": (".avro", ".metadata.json", ".stats", ".puffin"),
@@ -86,24 +89,38 @@ class IcebergContents:
         """The columns of the table."""
         return self._schema
 
-    def expired(self, before_us: int, pending: Collection[str]) -> list[FoundFile]:
-        """Forget the snapshots older than ``before_us``; the files that no other snapshot needs."""
-        found = [file for file in self._found() if file.modified_us < before_us]
-        self._expire_snapshots(before_us)
-        needed = {_path_of(name) for name in self._named(self._table.refresh())}
-        needed |= {_path_of(name) for name in pending}
-        return [file for file in found if _path_of(file.path) not in needed]
+    def expired(self, before_us: int, pending: Collection[str]) -> ExpiredFiles:
+        """Forget the snapshots older than ``before_us``; the files that no other snapshot needs.
 
-    def _expire_snapshots(self, before_us: int) -> None:
+        An earlier metadata file that the log of the table does not name any more is not that of a commit to come: a
+        commit follows the newest version.
+        """
+        found = [file for file in self._found() if file.modified_us < before_us]
+        formerly = {_path_of(name) for name in self._named_by(self._expire_snapshots(before_us))}
+        table = self._table
+        needed = {_path_of(name) for name in (*pending, *self._named_by(table.metadata.snapshots))}
+        needed |= {_path_of(name) for name in _named_by_metadata(table)}
+        version = _metadata_version(table.metadata_location)
+        files = ExpiredFiles([], [])
+        for file in found:
+            if _path_of(file.path) not in needed:
+                is_committed = _path_of(file.path) in formerly or 0 <= _metadata_version(file.path) <= version
+                (files.committed if is_committed else files.orphans).append(file)
+        return files
+
+    def _expire_snapshots(self, before_us: int) -> list[Snapshot]:
+        """Forget snapshots, but for the heads of branches and tags; returns those."""
         metadata = self._table.metadata
         heads = {reference.snapshot_id for reference in metadata.refs.values()}
         old = [
-            snapshot.snapshot_id
+            snapshot
             for snapshot in metadata.snapshots
             if snapshot.timestamp_ms * 1000 < before_us and snapshot.snapshot_id not in heads
         ]
         if old:
-            self._table.maintenance.expire_snapshots().by_ids(old).commit()
+            self._table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in old]).commit()
+        self._table.refresh()
+        return old
 
     def _found(self) -> Iterator[FoundFile]:
         """The files below the location of the table."""
@@ -120,18 +137,12 @@ class IcebergContents:
                     name = f"{directory}{entry.path.removeprefix(path)}"
                     yield FoundFile(name, entry.size, entry.mtime_ns // 1000)
 
-    def _named(self, table: Table) -> Iterator[str]:
-        """All files that the metadata of a table names."""
-        metadata = table.metadata
-        yield table.metadata_location
-        for entry in metadata.metadata_log:
-            yield entry.metadata_file
-        for statistics in (*metadata.statistics, *metadata.partition_statistics):
-            yield statistics.statistics_path
+    def _named_by(self, snapshots: Sequence[Snapshot]) -> Iterator[str]:
+        """The files that snapshots name."""
         seen: set[str] = set()
-        for snapshot in metadata.snapshots:
+        for snapshot in snapshots:
             yield snapshot.manifest_list
-            for manifest in snapshot.manifests(table.io):
+            for manifest in snapshot.manifests(self._table.io):
                 if manifest.manifest_path not in seen:
                     seen.add(manifest.manifest_path)
                     yield from self._named_in(manifest)
@@ -146,6 +157,20 @@ class IcebergContents:
         for file in files:
             with suppress(FileNotFoundError):
                 self._table.io.delete(file.path)
+
+
+def _named_by_metadata(table: Table) -> Iterator[str]:
+    yield table.metadata_location
+    for entry in table.metadata.metadata_log:
+        yield entry.metadata_file
+    for statistics in (*table.metadata.statistics, *table.metadata.partition_statistics):
+        yield statistics.statistics_path
+
+
+def _metadata_version(path: str) -> int:
+    """The number in the name of a metadata file; -1 for another file."""
+    match = _METADATA.fullmatch(path.rpartition("/")[2])
+    return int(match[1]) if match is not None else -1
 
 
 def _path_of(name: Any) -> str:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gantrymq.tables.local.contents import DataFile, parquet_batches, span_of
+from gantrymq.tables.local.contents import DataFile, ExpiredFiles, parquet_batches, span_of
 from gantrymq.tables.local.directory import Directory, FoundFile
 from gantrymq.tables.state import TableFile
 
@@ -46,9 +46,9 @@ class ParquetContents:
         """The columns of the file, which may be fewer than those of newer ones."""
         return footer.schema.to_arrow_schema().remove_metadata()
 
-    def expired(self, before_us: int, pending: Collection[str]) -> list[FoundFile]:
+    def expired(self, before_us: int, pending: Collection[str]) -> ExpiredFiles:
         """Nothing."""
-        return []
+        return ExpiredFiles([], [])
 
     def remove(self, files: Sequence[FoundFile]) -> None:
         """Nothing is expired."""

@@ -3,7 +3,7 @@
 The order is: rows that are too old, small files, then versions and files that nothing needs. Each commit is whole in
 itself, so a process may be killed at any time.
 
-A file that belongs to no commit may be that of a landing which is still running, or frozen. Its age does not tell. So a
+A file that never belonged to a commit may be that of a landing which is still running, or frozen. Its age does not tell. So a
 commit without rows comes first: such a landing then fails at its own commit (AnotherLanderError), and its files are not
 needed. For other programs the age counts.
 
@@ -115,11 +115,12 @@ class Maintainer:
                 contents = upkeep.table.contents(at)
                 pending = {file.path for file in head.state.pending.get(suffix, ())}
                 found.append((contents, contents.expired(before_us, pending)))
-        if any(files for _, files in found):
+        if any(files.orphans for _, files in found):
             head = self._table.commit(head, [], head.state.rewritten())
         for contents, files in found:
-            contents.remove(files)
-            self._done += Maintained(removed_files=len(files), freed_bytes=sum(file.size_bytes for file in files))
+            gone = [*files.committed, *files.orphans]
+            contents.remove(gone)
+            self._done += Maintained(removed_files=len(gone), freed_bytes=sum(file.size_bytes for file in gone))
         self._expire_s = self._clock.monotonic_s() + options.expire_pause_s
         return head
 
