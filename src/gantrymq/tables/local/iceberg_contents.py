@@ -9,7 +9,7 @@ Thread rule: one thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, cast
 
@@ -27,9 +27,10 @@ from pyiceberg.types import TimestamptzType
 
 from gantrymq.tables.bodies.evolution import aligned
 from gantrymq.tables.errors import TableError
-from gantrymq.tables.local.contents import DataFile, ExpiredFiles, TimeSpan
+from gantrymq.tables.local.contents import DataFile, ExpiredFiles, TimeSpan, parquet_batches
 from gantrymq.tables.local.directory import FoundFile
 
+_FIELD_ID = b"PARQUET:field_id"
 _METADATA = re.compile(r"(\d+)-.*\.metadata\.json")
 _OF_TABLE: Mapping[str, tuple[str, ...]] = {
     "data": (".parquet", ".puffin"),
@@ -80,10 +81,28 @@ class IcebergContents:
         return cast(BinaryIO, self._table.io.new_input(file.path).open())
 
     def batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """The rows of a file."""
+        """The rows of a file.
+
+        PyIceberg reads null lists of structs as empty lists. So a file whose columns have the names of the table's is
+        read without it; only one with deletes or with columns that were renamed is not.
+        """
+        with self.open(file) as stream:
+            if file.is_whole and self._has_names_of(pq.read_schema(stream)):
+                stream.seek(0)
+                yield from (aligned(batch, self._schema) for batch in parquet_batches(stream))
+                return
         scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
         for batch in scan.to_record_batches([file.origin]):
             yield aligned(batch, self._schema)
+
+    def _has_names_of(self, fields: Iterable[pa.Field]) -> bool:
+        """Whether the fields of a file, also nested ones, have the names that their ids have in the table."""
+        for field in fields:
+            number = (field.metadata or {}).get(_FIELD_ID)
+            name = self._table.schema().find_column_name(int(number)) if number is not None else None
+            if name is None or name.rpartition(".")[2] != field.name or not self._has_names_of(_children(field.type)):
+                return False
+        return True
 
     def schema_of(self, footer: pq.FileMetaData) -> pa.Schema:
         """The columns of the table."""
@@ -157,6 +176,12 @@ class IcebergContents:
         for file in files:
             with suppress(FileNotFoundError):
                 self._table.io.delete(file.path)
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.field(number) for number in range(kind.num_fields)]
 
 
 def _named_by_metadata(table: Table) -> Iterator[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -30,11 +31,11 @@ from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableE
 from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.directory import Directory, sync_directory
 from gantrymq.tables.local.hive_files import HiveFiles
-from gantrymq.tables.local.parquet_contents import ParquetContents
+from gantrymq.tables.local.parquet_contents import STATES, UNLINKED, ParquetContents
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
-_STATES, _STAGED = "_gantrymq", ".staged"
+_STAGED = ".staged"
 _MANIFEST = re.compile(r"manifest-(\d{20})\.json")
 _OURS = re.compile(r"part-\d{8,}-[0-9a-f]{32}\.parquet")
 _KEPT_MANIFESTS = 8
@@ -76,23 +77,23 @@ class ParquetFormatTable:
         """The table now."""
         number = max(self._manifests(), default=0)
         if number == 0:
-            others = [name for name in self._directory.names() or () if name != _STATES]
+            others = [name for name in self._directory.names() or () if name != STATES]
             if others:
                 raise ForeignTableError(self.name, f"is a directory with other files ({others[0]})")
             return None
         try:
-            document = json.loads((self._root / _STATES / _manifest(number)).read_bytes())
+            document = json.loads((self._root / STATES / _manifest(number)).read_bytes())
             state = TableState.from_json(self.name, json.dumps(document["state"]))
             self._files = {file["path"]: TableFile(**file) for file in document["files"]}
         except FileNotFoundError:  # another process has just forgotten it
             return self.head()
         except (KeyError, TypeError, ValueError) as error:
-            raise TableError(self.name, f"{_STATES}/{_manifest(number)} cannot be read: {error}") from error
+            raise TableError(self.name, f"{STATES}/{_manifest(number)} cannot be read: {error}") from error
         return Head(state, number)
 
     def create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Head:
         """Make the directory with an empty manifest."""
-        (self._root / _STATES).mkdir(parents=True, exist_ok=True)
+        (self._root / STATES).mkdir(parents=True, exist_ok=True)
         self._files = {}
         return self._commit(0, [], state)
 
@@ -127,15 +128,16 @@ class ParquetFormatTable:
         for path in removed:
             del every[path]
         document = {"state": json.loads(state.to_json()), "files": [asdict(file) for file in every.values()]}
-        written = f"{_STATES}/.{state.commit_id}.tmp"
+        # A name of its own: one that a killed process left is a link to its manifest, which a write would truncate.
+        written = f"{STATES}/.{state.commit_id}-{secrets.token_hex(8)}{UNLINKED}"
         self._directory.write(written, json.dumps(document, separators=(",", ":")).encode())
         try:
-            os.link(self._root / written, self._root / _STATES / _manifest(number + 1))
+            os.link(self._root / written, self._root / STATES / _manifest(number + 1))
         except FileExistsError:
             raise AnotherLanderError(self.name) from None
         finally:
             self._directory.remove(written)
-        sync_directory(self._root / _STATES)
+        sync_directory(self._root / STATES)
         self._files = every
         return Head(state, number + 1)
 
@@ -168,13 +170,13 @@ class ParquetFormatTable:
                 yield str(path.relative_to(self._root))
 
     def _manifests(self) -> list[int]:
-        names = self._directory.below(_STATES)
+        names = self._directory.below(STATES)
         return sorted(int(match[1]) for match in map(_MANIFEST.fullmatch, names) if match is not None)
 
     def _forget(self, newest: int) -> None:
         for number in self._manifests():
             if number <= newest - _KEPT_MANIFESTS:
-                self._directory.remove(f"{_STATES}/{_manifest(number)}")
+                self._directory.remove(f"{STATES}/{_manifest(number)}")
 
     def contents(self, head: Head) -> ParquetContents:
         """The files of the manifest of ``head``."""

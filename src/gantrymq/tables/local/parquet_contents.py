@@ -1,6 +1,6 @@
 """The files that a manifest of Parquet files lists.
 
-Nothing waits for its end of life: a file that is replaced is removed after the commit, or by the next landing.
+No file of rows waits for its end: one that is replaced is removed after the commit, or by the next landing.
 
 Thread rule: one thread.
 """
@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from gantrymq.tables.local.contents import DataFile, ExpiredFiles, parquet_batches, span_of
 from gantrymq.tables.local.directory import Directory, FoundFile
 from gantrymq.tables.state import TableFile
+
+STATES, UNLINKED = "_gantrymq", ".tmp"
 
 
 class ParquetContents:
@@ -47,8 +49,13 @@ class ParquetContents:
         return footer.schema.to_arrow_schema().remove_metadata()
 
     def expired(self, before_us: int, pending: Collection[str]) -> ExpiredFiles:
-        """Nothing."""
-        return ExpiredFiles([], [])
+        """Manifests that a killed process has not finished or not unlinked."""
+        found = self._directory.found_below(STATES, recursive=False)
+        return ExpiredFiles(
+            [file for file in found if file.path.endswith(UNLINKED) and file.modified_us < before_us], []
+        )
 
     def remove(self, files: Sequence[FoundFile]) -> None:
-        """Nothing is expired."""
+        """Remove files that are expired."""
+        for file in files:
+            self._directory.remove(file.path)

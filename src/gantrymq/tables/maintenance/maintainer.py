@@ -3,9 +3,9 @@
 The order is: rows that are too old, small files, then versions and files that nothing needs. Each commit is whole in
 itself, so a process may be killed at any time.
 
-A file that never belonged to a commit may be that of a landing which is still running, or frozen. Its age does not tell. So a
-commit without rows comes first: such a landing then fails at its own commit (AnotherLanderError), and its files are not
-needed. For other programs the age counts.
+A file that never belonged to a commit may be that of a landing which is still running, or frozen. Its age does not
+tell. So a commit without rows comes first: such a landing then fails at its own commit (AnotherLanderError), and its
+files are not needed. For other programs the age counts.
 
 Thread rule: one thread.
 """
