@@ -166,8 +166,8 @@ class _Running:
         for landing in self._landings.values():
             if stopped():
                 break
-            one = landing.maintain(compact=self._compact, is_exact=is_exact, stopped=stopped)
-            done += [one] if one is not None else []
+            of_table = landing.maintain(compact=self._compact, is_exact=is_exact, stopped=stopped)
+            done += [of_table] if of_table is not None else []
         total = sum(done, Maintained())
         if done and (is_exact or total != Maintained()):
             report(total.as_json())
@@ -267,5 +267,5 @@ def _print_maintenance(fields: dict[str, Any]) -> None:
 
     compacted = f"{count_text(fields['compacted'], 'file')} compacted into {fields['into']:,}"
     old = f"{count_text(fields['expired_rows'], 'row')} older than the TTL removed"
-    gone = f"{count_text(fields['removed_files'], 'file')} deleted ({size_text(fields['freed_bytes'])})"
-    print_line(f"{compacted}; {old}; {gone}")
+    deleted = f"{count_text(fields['removed_files'], 'file')} deleted ({size_text(fields['freed_bytes'])})"
+    print_line(f"{compacted}; {old}; {deleted}")

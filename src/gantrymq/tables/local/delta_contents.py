@@ -50,10 +50,10 @@ class DeltaContents:
     def data_files(self) -> list[DataFile]:
         """The committed files."""
         marked = self._marked()
-        found = []
+        data_files = []
         for row in pa.table(self._table.get_add_actions(flatten=True)).to_pylist():
             values = {name: row.get(f"partition.{name}") for name in self._columns}
-            found.append(
+            data_files.append(
                 DataFile(
                     row["path"],
                     row["num_records"] or 0,
@@ -64,7 +64,7 @@ class DeltaContents:
                     is_whole=not any(path.endswith(row["path"]) for path in marked),
                 )
             )
-        return found
+        return data_files
 
     def _marked(self) -> list[str]:
         """The files with deletion vectors."""

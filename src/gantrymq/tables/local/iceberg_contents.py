@@ -114,14 +114,14 @@ class IcebergContents:
         An earlier metadata file that the log of the table does not name any more is not that of a commit to come: a
         commit follows the newest version.
         """
-        found = [file for file in self._found() if file.modified_us < before_us]
+        old = [file for file in self._listed() if file.modified_us < before_us]
         formerly = {_path_of(name) for name in self._named_by(self._expire_snapshots(before_us))}
         table = self._table
         needed = {_path_of(name) for name in (*pending, *self._named_by(table.metadata.snapshots))}
         needed |= {_path_of(name) for name in _named_by_metadata(table)}
         version = _metadata_version(table.metadata_location)
         files = ExpiredFiles([], [])
-        for file in found:
+        for file in old:
             if _path_of(file.path) not in needed:
                 is_committed = _path_of(file.path) in formerly or 0 <= _metadata_version(file.path) <= version
                 (files.committed if is_committed else files.orphans).append(file)
@@ -141,7 +141,7 @@ class IcebergContents:
         self._table.refresh()
         return old
 
-    def _found(self) -> Iterator[FoundFile]:
+    def _listed(self) -> Iterator[FoundFile]:
         """The files below the location of the table."""
         io = self._table.io
         if not isinstance(io, PyArrowFileIO):

@@ -50,9 +50,9 @@ class ParquetContents:
 
     def expired(self, before_us: int, pending: Collection[str]) -> ExpiredFiles:
         """Manifests that a killed process has not finished or not unlinked."""
-        found = self._directory.found_below(STATES, recursive=False)
+        listed = self._directory.found_below(STATES, recursive=False)
         return ExpiredFiles(
-            [file for file in found if file.path.endswith(UNLINKED) and file.modified_us < before_us], []
+            [file for file in listed if file.path.endswith(UNLINKED) and file.modified_us < before_us], []
         )
 
     def remove(self, files: Sequence[FoundFile]) -> None:

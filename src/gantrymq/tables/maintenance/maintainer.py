@@ -108,19 +108,19 @@ class Maintainer:
     def _expire(self, head: Head, options: MaintenanceOptions) -> Head:
         """Remove files that no commit of the span needs."""
         before_us = self._before_us(options.expire_s)
-        found = []
+        expired = []
         for suffix, upkeep in self._upkeeps.items():
             at = upkeep.table.head() if suffix else head
             if at is not None:
                 contents = upkeep.table.contents(at)
                 pending = {file.path for file in head.state.pending.get(suffix, ())}
-                found.append((contents, contents.expired(before_us, pending)))
-        if any(files.orphans for _, files in found):
+                expired.append((contents, contents.expired(before_us, pending)))
+        if any(files.orphans for _, files in expired):
             head = self._table.commit(head, [], head.state.rewritten())
-        for contents, files in found:
-            gone = [*files.committed, *files.orphans]
-            contents.remove(gone)
-            self._done += Maintained(removed_files=len(gone), freed_bytes=sum(file.size_bytes for file in gone))
+        for contents, files in expired:
+            unneeded = [*files.committed, *files.orphans]
+            contents.remove(unneeded)
+            self._done += Maintained(removed_files=len(unneeded), freed_bytes=sum(file.size_bytes for file in unneeded))
         self._expire_s = self._clock.monotonic_s() + options.expire_pause_s
         return head
 

@@ -49,11 +49,11 @@ class Rewriting:
         rows = dropped = 0
         for file in files:
             for batch in self._contents.batches(file):
-                kept = batch if kept_from_us is None else _newer(batch, kept_from_us)
+                newer = batch if kept_from_us is None else _newer(batch, kept_from_us)
                 rows += batch.num_rows
-                dropped += batch.num_rows - kept.num_rows
-                if kept.num_rows:
-                    writer.add(kept)
+                dropped += batch.num_rows - newer.num_rows
+                if newer.num_rows:
+                    writer.add(newer)
         expected = sum(file.rows for file in files)
         if all(file.is_whole for file in files) and rows != expected:
             raise TableError(self._table.name, f"its files have {rows} rows in place of {expected}; none is rewritten")
