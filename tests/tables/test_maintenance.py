@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from itertools import pairwise
@@ -15,7 +16,7 @@ from deltalake import DeltaTable
 from gantrymq import Message
 from gantrymq.clock import ManualClock
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.tables.errors import AnotherLanderError
+from gantrymq.tables.errors import AnotherLanderError, TableError
 from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.maintenance.options import Maintained
@@ -27,6 +28,7 @@ from tables.landing_cases import ALL, FORMATS, Lake, land, landing_of
 
 DAY_MS = 86_400_000
 LONG_AGO_S = 8 * 86_400
+_ROW_1 = "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg0rr91"  # a Roaring bitmap of the number 1
 
 
 @pytest.fixture
@@ -317,3 +319,53 @@ def test_compaction_of_typed_bodies_keeps_nested_values(kind: TableFormat, tmp_p
         before = [text.replace("'f': []", "'f': None") for text in before]
         assert [row["f"] for row in rows if row["a"] is None] == [None, None]
     assert after == before
+
+
+def test_files_with_deletion_vectors_are_not_rewritten(tmp_path: Path, store: Path) -> None:
+    lake = Lake(tmp_path / "lake", TableFormat.DELTA)
+    land(lake, store, commit_rows=10)
+    live = len(_live_files(lake))
+    mark_a_row_as_deleted(Path(lake.table))
+    assert count_marked(lake) == 1
+    done = maintained(lake, store, compact=True)
+    assert (done.compacted, done.into) == (live - 1, 1)
+    assert count_marked(lake) == 1
+    files = files_of(lake)
+    with pytest.raises(TableError, match="deletion vectors"):
+        maintained(lake, store, LandOptions(ttl_s=0.001))
+    assert files_of(lake) == files
+
+
+def mark_a_row_as_deleted(table: Path) -> None:
+    """Commit a deletion vector of row 1, as Spark's DELETE does; delta-rs writes none."""
+    log = sorted((table / "_delta_log").glob("*.json"))
+    (add,) = [json.loads(line)["add"] for line in log[-1].read_text().splitlines() if '"add"' in line]
+    vector = {"storageType": "i", "pathOrInlineDv": _ROW_1, "sizeInBytes": 34, "cardinality": 1}
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    actions = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}},
+        {"add": {**add, "deletionVector": vector}},
+    ]
+    newest = table / "_delta_log" / f"{len(log):020d}.json"
+    newest.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def count_marked(lake: Lake) -> int:
+    table = lake.target.open()
+    head = table.head()
+    assert head is not None
+    return sum(not file.is_whole for file in table.contents(head).data_files())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_repeated_run_rewrites_a_file_of_which_rows_are_old_when_they_are_late(
+    kind: TableFormat, tmp_path: Path
+) -> None:
+    store = stored(tmp_path / "broker-a" / "store", [10.2, 1])
+    lake = Lake(tmp_path / "lake", kind)
+    land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy.NONE))
+    late = LandOptions(ttl_s=10 * 86_400.0)
+    assert maintained(lake, store, late, is_exact=False).expired_rows == 0  # late by 0.2 of 10 days
+    assert maintained(lake, store, LandOptions(ttl_s=9.5 * 86_400), is_exact=False).expired_rows == 40
+    assert len(lake.messages()) == 40
