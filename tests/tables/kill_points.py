@@ -1,15 +1,24 @@
-"""Kills a landing between any two changes of its tables."""
+"""The changes that a landing makes to files and catalogs, each of which may be its last."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
+from gantrymq.tables.local import delta as delta_tables
 from gantrymq.tables.local import directory as directories
+from gantrymq.tables.local import iceberg as iceberg_tables
+from gantrymq.tables.local.target import TableFormat
+from tables.landing_cases import ALL, Lake, landing_of
 
 
 class Killed(BaseException):
@@ -54,26 +63,43 @@ class KillPoint:
 def kill_point_of(monkeypatch: pytest.MonkeyPatch) -> KillPoint:
     """A kill point of all changes that tables make."""
     point = KillPoint()
-
-    def wrap(holder: Any, name: str) -> None:
+    for holder, name in change_points():
         monkeypatch.setattr(holder, name, point.around(getattr(holder, name)))
-
-    for name in ("write", "open", "remove"):
-        wrap(directories.Directory, name)
-    for name in ("rename", "link"):
-        wrap(os, name)
-    from deltalake import DeltaTable
-
-    from gantrymq.tables.local import delta as delta_tables
-
-    wrap(delta_tables, "create_table_with_add_actions")
-    wrap(DeltaTable, "create_write_transaction")
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    from gantrymq.tables.local import iceberg as iceberg_tables
-
-    for name in ("commit_table", "create_table", "create_namespace"):
-        wrap(SqlCatalog, name)
-    for name in ("open", "remove"):
-        wrap(iceberg_tables.IcebergFiles, name)
     return point
+
+
+class SigkillPoint(KillPoint):
+    """Ends this process by SIGKILL."""
+
+    def step(self) -> None:
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+
+
+def change_points() -> list[tuple[Any, str]]:
+    """The functions that change something: their holder and name."""
+    return [
+        *((directories.Directory, name) for name in ("write", "open", "remove")),
+        *((os, name) for name in ("rename", "link")),
+        (delta_tables, "create_table_with_add_actions"),
+        (DeltaTable, "create_write_transaction"),
+        *((SqlCatalog, name) for name in ("commit_table", "create_table", "create_namespace")),
+        *((iceberg_tables.IcebergFiles, name) for name in ("open", "remove")),
+    ]
+
+
+def main() -> None:
+    """A process that compacts a table, and is killed at a change."""
+    store, root, kind, number = sys.argv[1:]
+    point = SigkillPoint()
+    for holder, name in change_points():
+        setattr(holder, name, point.around(getattr(holder, name)))
+    landing = landing_of(Lake(Path(root), TableFormat(kind)), Path(store), ALL)
+    list(landing.run_pass())
+    point.arm(int(number))
+    landing.maintain(compact=True, is_exact=True)
+
+
+if __name__ == "__main__":
+    main()

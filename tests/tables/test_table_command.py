@@ -176,6 +176,32 @@ def test_every_lands_what_comes_and_ends_at_sigterm_with_0(tmp_path: Path, store
     assert len(lake.messages()) == 45
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_land_with_maintenance_prints_what_was_done(kind: TableFormat, tmp_path: Path, store: Path, table: Any) -> None:
+    lake = Lake(tmp_path / "lake", kind)
+    arguments = ["land", store, *lake.arguments, "--topic", "orders", "--json"]
+    table(*arguments, "--commit-rows", 10)
+    done = table(*arguments, "--compact", "--ttl", "365d", "--expire", "12h")
+    assert (done.code, done.err) == (0, "")
+    maintenance, summary = done.lines
+    assert list(maintenance) == ["kind", "compacted", "into", "expired_rows", "removed_files", "freed_bytes"]
+    assert list(maintenance.values())[:4] == ["maintenance", 4, 1, 0]
+    assert (summary["kind"], summary["rows"], summary["commits"]) == ("summary", 0, 0)
+    assert table(*arguments, "--ttl", "1ms").lines[0]["expired_rows"] == 40
+    in_catalog = ["--warehouse", tmp_path / "lake" / "lake"] if kind is TableFormat.ICEBERG else []
+    status = table("status", lake.table, *in_catalog, "--json").lines[-1]
+    assert (status["rows"], status["positions"]) == (0, {"broker-a": {"orders": {"0": 40}}})
+    ended = table(*arguments, "--ttl", "none", "--expire", "none").lines
+    assert [line["kind"] for line in ended] == ["maintenance", "summary"]
+    assert [line["kind"] for line in table(*arguments).lines] == ["summary"]
+
+
+def test_span_that_is_none_is_refused_in_one_line(tmp_path: Path, store: Path, table: Any) -> None:
+    done = table("land", store, tmp_path / "table", "--topic", "orders", "--ttl", "soon")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "not a span of time" in done.err
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker() as running:

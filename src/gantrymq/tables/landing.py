@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import ConfigError
 from gantrymq.tables.columns import AUDIT, DEAD
 from gantrymq.tables.engine import Head, Landed, LandingEngine
 from gantrymq.tables.errors import AnotherLanderError, LogDeletedError
 from gantrymq.tables.local.target import TOPIC, TableTarget
+from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
 from gantrymq.tables.options import LandOptions, PartitionBy
 from gantrymq.tables.rows import Conversion
 from gantrymq.tables.selection import TopicChoice
@@ -135,8 +137,10 @@ class Landing:
         make_source: MakeMessageSource,
         options: LandOptions,
         commit_rows: int = DEFAULT_COMMIT_ROWS,
+        clock: Clock | None = None,
     ) -> None:
         """Nothing is read yet."""
+        self._clock = clock or SystemClock()
         self._engine, self._make_source, self._given, self._commit_rows = engine, make_source, options, commit_rows
         self._head: Head | None = None
         self._source: MessageSource | None = None
@@ -168,9 +172,32 @@ class Landing:
                 raise
         raise last
 
+    def maintain(
+        self, *, compact: bool, is_exact: bool, stopped: Callable[[], bool] = lambda: False
+    ) -> Maintained | None:
+        """Compact and clean the table after a pass, as its options say; None without a table or a step.
+
+        ``is_exact`` is for the only pass of a run (:class:`~gantrymq.tables.maintenance.options.MaintenanceOptions`).
+        Raises AnotherLanderError, TableChangedError, TableError, DiskFullError, OSError.
+        """
+        ttl_s, expire_s = self._options.ttl_s, self._options.expire_s
+        options = MaintenanceOptions.of(compact=compact, ttl_s=ttl_s, expire_s=expire_s, is_exact=is_exact)
+        if self._head is None or not (
+            options.is_any or self._given.ttl_s is not None or self._given.expire_s is not None
+        ):
+            return None
+        try:
+            self._head, done = self._engine.maintain(self._head, options, self._remembered(), stopped)
+        except BaseException:
+            self._source = None  # the commit may have taken place: only the table knows
+            raise
+        return done
+
     def _planned(self, stopped: Callable[[], bool]) -> Iterator[Commit]:
         """Land the steps of one plan."""
         source, conversion = self._opened()
+        if self._options.ttl_s:
+            conversion = replace(conversion, from_ms=self._clock.now_ms() - int(self._options.ttl_s * 1000))
         head = self._head
         for step in source.steps(head.state if head is not None else TableState(), self._commit_rows):
             if step.is_empty:

@@ -54,11 +54,15 @@ class LandedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How records become rows: the choice of topics, and the format of the bodies."""
+    """How records become rows: the choice of topics, and the format of the bodies.
+
+    Messages with a store timestamp before ``from_ms`` become no rows.
+    """
 
     choice: TopicChoice
     bodies: BodyFormat
     max_body_bytes: int = MAX_DECOMPRESSED_BODY_SIZE
+    from_ms: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -169,7 +173,7 @@ class _Converter:
     def convert(self, records: Records) -> Iterator[LandedBatch]:
         """The rows of a batch, and its dead rows."""
         self._generations = records.generations
-        batch = self._with_chosen_origin(records.batch)
+        batch = self._new_enough(self._with_chosen_origin(records.batch))
         if not batch.count:
             return
         self._refused.clear()
@@ -177,6 +181,13 @@ class _Converter:
             yield from self._decoded(rows)
         if self._refused:
             yield from self._undecodable(batch)
+
+    def _new_enough(self, batch: LogBatch) -> LogBatch:
+        """The batch without messages that are too old."""
+        if self._conversion.from_ms is None:
+            return batch
+        is_new = batch.row(codes.STORE_TIMESTAMP) >= self._conversion.from_ms
+        return batch if is_new.all() else batch.take(is_new)
 
     def _with_chosen_origin(self, batch: LogBatch) -> LogBatch:
         """The batch without messages of retry topics that came from topics which are not chosen."""

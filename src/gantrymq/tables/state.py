@@ -106,13 +106,17 @@ class TableState:
     def next(self) -> TableState:
         """The state of the next commit, with an id of its own."""
         landings = self.landings + 1
-        commit_id = landings << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+        commit_id = max(landings << _RANDOM_BITS, self.commit_id + 1) + secrets.randbits(_RANDOM_BITS)
         return replace(self, landings=landings, commit_id=commit_id, pending={}, replaced=())
 
     def counted(self, counts: LandedCounts, now_ms: int) -> TableState:
         """The state with the numbers of its commit, which is made now."""
         note = CommitNote(self.landings, now_ms, counts.rows, counts.dead, counts.missing)
         return replace(self, totals=self.totals.plus(counts), commits=(*self.commits, note)[-_KEPT_COMMITS:])
+
+    def rewritten(self) -> TableState:
+        """The state of a commit between two landings. It has an id of its own, so a landing that had begun ends."""
+        return replace(self, commit_id=self.commit_id + 1 + secrets.randbits(_RANDOM_BITS))
 
     def positions(self) -> dict[str, dict[str, dict[str, int]]]:
         """``{broker: {topic: {queue: next offset}}}``, as the command prints it."""

@@ -17,8 +17,10 @@ from gantrymq.cli.table.land_options import (
     Body,
     CommitGroup,
     CommitRows,
+    Compact,
     DeadLetters,
     Every,
+    Expire,
     FormatOption,
     MessageName,
     MetricsSettings,
@@ -29,6 +31,7 @@ from gantrymq.cli.table.land_options import (
     SchemaFile,
     Topic,
     Topics,
+    Ttl,
 )
 from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, group_offsets, target
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
@@ -62,6 +65,9 @@ def land(
     partition_by: PartitionOption = None,
     commit_rows: CommitRows = None,
     commit_group: CommitGroup = None,
+    compact: Compact = False,
+    ttl: Ttl = None,
+    expire: Expire = None,
     warehouse: Warehouse = None,
     catalog: CatalogName = None,
     catalog_set: CatalogSet = None,
@@ -76,6 +82,7 @@ def land(
     killed at any time, and continues where the table is. SOURCE may be running,
     stopped, crashed or damaged; it is not changed. TABLE__dead has the bodies
     that do not fit, TABLE__audit the messages that are missing, with reasons.
+    --compact, --ttl and --expire maintain the table after the landing.
     A table remembers its options. {topic} in TABLE makes a table for each topic.
     The exit code is 1 if rows are dead or messages missing.
 
@@ -85,6 +92,7 @@ def land(
         gantrymq table land /data/store '/lake/{topic}' --topics '.*' --every 30s
         gantrymq table land '/data/*/store' sales.orders --topic orders --warehouse /lake
         gantrymq table land /data/store /lake/typed --topic orders --body json --schema infer --json
+        gantrymq table land /data/store /lake/orders --compact --ttl 30d
     """
     if once and every is not None:
         raise typer.BadParameter("--once and --every exclude each other")
@@ -97,9 +105,9 @@ def land(
     options = LandOptions(
         tuple(topic or ()), topics, retries, dlq,
         PartitionBy(partition_by) if partition_by else None, body.value if body else None, schema, message,
-        sources=tuple(sources),
+        sources=tuple(sources), ttl_s=ttl, expire_s=expire,
     )  # fmt: skip
-    running = _Running(sources, meant, options, commit_rows)
+    running = _Running(sources, meant, options, commit_rows, compact=compact)
     if engine is Engine.LOCAL and spark_conf:
         raise typer.BadParameter("--spark-conf is for --engine spark")
     with ExitStack() as stack:
@@ -117,6 +125,7 @@ def _land(running: _Running, every_s: float | None, *, json: bool) -> None:
     with StopSignals() as signals, _reported(json) as report:
         if every_s is None:
             running.run_pass(report, lambda: signals.number is not None)
+            running.maintain(report, lambda: signals.number is not None, is_exact=True)
         else:
             _repeat(running, report, signals, every_s)
         summary = running.summary()
@@ -133,11 +142,13 @@ Report = Callable[[dict[str, Any]], None]
 class _Running:
     """The landings of a command: one, or one for each topic."""
 
-    def __init__(self, sources: list[str], meant: TableTarget, options: LandOptions, commit_rows: int | None) -> None:
+    def __init__(
+        self, sources: list[str], meant: TableTarget, options: LandOptions, commit_rows: int | None, *, compact: bool
+    ) -> None:
         from gantrymq.tables.landing import DEFAULT_COMMIT_ROWS
 
         self._sources, self._meant, self._options = sources, meant, options
-        self._given_rows = commit_rows
+        self._given_rows, self._compact = commit_rows, compact
         self._commit_rows = commit_rows or DEFAULT_COMMIT_ROWS
         self._landings: dict[str, Landing] = {}
         self.metrics: LandingMetrics | None = None
@@ -171,6 +182,20 @@ class _Running:
                 return
             if self.metrics is not None:
                 self.metrics.passed(table, commits)
+
+    def maintain(self, report: Report, stopped: Callable[[], bool], *, is_exact: bool) -> None:
+        """Maintain the tables after a pass. A run that repeats itself tells only what was done."""
+        from gantrymq.tables.maintenance.options import Maintained
+
+        done = []
+        for landing in self._landings.values():
+            if stopped():
+                break
+            of_table = landing.maintain(compact=self._compact, is_exact=is_exact, stopped=stopped)
+            done += [of_table] if of_table is not None else []
+        total = sum(done, Maintained())
+        if done and (is_exact or total != Maintained()):
+            report(total.as_json())
 
     def _of_pass(self) -> Iterator[tuple[str, Landing]]:
         from gantrymq.tables.landing import tables_of
@@ -212,6 +237,7 @@ def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: fl
         began = time.monotonic()
         try:
             running.run_pass(report, lambda: signals.number is not None)
+            running.maintain(report, lambda: signals.number is not None, is_exact=False)
             patience.succeeded()
         except Exception as error:
             if not patience.allows(error):
@@ -247,6 +273,9 @@ def _reported(json: bool) -> Iterator[Report]:
 def _print(fields: dict[str, Any]) -> None:
     from gantrymq.model.texts import count_text
 
+    if fields["kind"] == "maintenance":
+        _print_maintenance(fields)
+        return
     rows = count_text(fields["rows"], "row")
     faults = [f"{fields[name]} {name}" for name in ("dead", "missing") if fields[name]]
     told = ", ".join([rows, *faults])
@@ -255,3 +284,13 @@ def _print(fields: dict[str, Any]) -> None:
         print_line(f"version {fields['version']}: {told}; {count_text(left, 'message')} left")
     else:
         print_line(f"{told} landed in {count_text(fields['commits'], 'commit')}")
+
+
+def _print_maintenance(fields: dict[str, Any]) -> None:
+    from gantrymq.model.size import size_text
+    from gantrymq.model.texts import count_text
+
+    compacted = f"{count_text(fields['compacted'], 'file')} compacted into {fields['into']:,}"
+    old = f"{count_text(fields['expired_rows'], 'row')} older than the TTL removed"
+    deleted = f"{count_text(fields['removed_files'], 'file')} deleted ({size_text(fields['freed_bytes'])})"
+    print_line(f"{compacted}; {old}; {deleted}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gantrymq.cli.options import whole_number
-from gantrymq.cli.table.options import span_s
+from gantrymq.cli.table.options import span_or_none_s, span_s
 
 
 class LandFormat(StrEnum):
@@ -93,5 +93,26 @@ MetricsSettings = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Export metrics: metricsExporterType=PROM and the other keys of exporters. May be given more than once.",
+    ),
+]
+Compact = Annotated[
+    bool, typer.Option("--compact", help="Then rewrite the small files of each partition into larger ones.")
+]
+Ttl = Annotated[
+    float | None,
+    typer.Option(
+        "--ttl",
+        metavar="SPAN",
+        parser=span_or_none_s,
+        help="Then remove rows stored longer ago than SPAN, and land none. Remembered; none ends it.",
+    ),
+]
+Expire = Annotated[
+    float | None,
+    typer.Option(
+        "--expire",
+        metavar="SPAN",
+        parser=span_or_none_s,
+        help="Then delete versions and unused files older than SPAN. Default: 7d with --compact or --ttl.",
     ),
 ]

@@ -49,6 +49,11 @@ def span_s(text: str) -> float:
     return seconds
 
 
+def span_or_none_s(text: str) -> float:
+    """A parser of spans, and of ``none``. Returns seconds, 0 for none."""
+    return 0.0 if str(text) == "none" else span_s(text)
+
+
 def client_settings(sources: list[str]) -> ClientSettings:
     """The settings of the client of a cluster, from the profile and the environment. Raises ConfigError."""
     from gantrymq.cli.connection import ClusterConnection

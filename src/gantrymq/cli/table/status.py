@@ -22,9 +22,9 @@ def status(
 ) -> None:
     """Show what a table has of its topics, and how far it is behind its sources.
 
-    Rows and missing messages are those of all landings; dead rows are those that
-    are left. The last ten commits are those of landings and retries. The lag is
-    measured at the sources of the last landing, which the table remembers; it
+    Rows and dead rows are those that are in the tables, missing messages those
+    of all landings, the last ten commits those of landings and retries. The lag
+    is measured at the sources of the last landing, which the table remembers; it
     is null if they cannot be reached. Nothing is changed.
 
     Examples of use:
@@ -32,6 +32,7 @@ def status(
         gantrymq table status /lake/orders
         gantrymq table status sales.orders --warehouse /lake --json
     """
+    from gantrymq.tables.columns import DEAD
     from gantrymq.tables.local.engine import LocalEngine
 
     meant = target(table, None, warehouse, catalog, catalog_set)
@@ -40,8 +41,8 @@ def status(
     head = engine.look()
     fields = {
         "kind": "summary",
-        "rows": head.state.totals.rows,
-        "dead": head.state.totals.dead,
+        "rows": engine.count_rows(),
+        "dead": engine.count_rows(DEAD),
         "missing": head.state.totals.missing,
         "version": head.version,
         "positions": head.state.positions(),

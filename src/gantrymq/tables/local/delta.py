@@ -15,29 +15,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from gantrymq.clock import SystemClock
 from gantrymq.errors import GantrymqError
 from gantrymq.tables.columns import PARTITIONS
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.delta_columns import evolve_columns
+from gantrymq.tables.local.delta_contents import HAS_DELETION_VECTORS, LOG, DeltaContents
 from gantrymq.tables.local.directory import Directory
-from gantrymq.tables.local.format_table import ROWS_A_BATCH, UnknownCommitError
+from gantrymq.tables.local.format_table import UnknownCommitError
 from gantrymq.tables.local.hive_files import HiveFiles
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
 APPLICATION = "gantrymq"
 STATES = "_gantrymq"
-_LOG = "_delta_log"
 _STATE = re.compile(r"state-(\d+)\.json")
 _KEPT_STATES = 8  # for a reader that has opened an earlier version
 _FOREIGN_COMMITS = 50  # in a row, between two tries of a commit
@@ -60,7 +61,7 @@ class DeltaFormatTable:
         try:
             self._table = table = DeltaTable(self._directory.uri)
         except TableNotFoundError:
-            others = [name for name in self._directory.names() or () if name not in (STATES, _LOG)]
+            others = [name for name in self._directory.names() or () if name not in (STATES, LOG)]
             if others:
                 raise ForeignTableError(self.name, f"is a directory with other files ({others[0]})") from None
             return None
@@ -119,45 +120,32 @@ class DeltaFormatTable:
         """Files lie in the directory of their partition."""
         return HiveFiles(self._directory)
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows, batch by batch."""
-        try:
-            dataset = self._opened().to_pyarrow_dataset(filesystem=self._directory.file_system())
-            yield from dataset.scanner(
-                batch_size=ROWS_A_BATCH, batch_readahead=1, fragment_readahead=1, use_threads=False
-            ).to_reader()
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TableError(self.name, f"cannot be read: {_line(error)}") from error
-
-    def _opened(self) -> DeltaTable:
-        if self._table is None:
-            self._table = DeltaTable(self._directory.uri)
-        return self._table
-
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, *, replaces: bool = False) -> Head:
-        """Add the files and set the state."""
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
+        """Add the files, remove those of ``rewrite``, and set the state."""
+        if rewrite is not None and not all(file.is_whole for file in rewrite.removed or ()):
+            raise TableError(self.name, HAS_DELETION_VECTORS)
         self._directory.write(_state_path(state.commit_id), state.to_json().encode())
         try:
-            version = self._commit(head, files, state, "overwrite" if replaces else "append")
-        except AnotherLanderError:
+            version = self._commit(head, files, state, rewrite)
+        except (AnotherLanderError, TableChangedError):
             self._directory.remove(_state_path(state.commit_id))
             raise
         self._forget_states(state.commit_id)
         return Head(state, version)
 
-    def _commit(
-        self, head: Head, files: Sequence[TableFile], state: TableState, mode: Literal["append", "overwrite"]
-    ) -> int:
+    def _commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None) -> int:
         for _ in range(_FOREIGN_COMMITS):
             table = self._at(head, state)
             if table is None:
                 return self._reached(state)
             self._refuse_foreign_layout(table)
+            if rewrite is not None and rewrite.removed is not None and table.version() != head.version:
+                raise TableChangedError(self.name)  # delta-rs would remove files that are not there any more
             columns = table.metadata().partition_columns
             try:
                 table.create_write_transaction(
-                    [_action(file, columns) for file in files],
-                    mode,
+                    _actions(files, columns, rewrite),
+                    "overwrite" if rewrite is not None and rewrite.removed is None else "append",
                     table.schema(),
                     columns,
                     commit_properties=_properties(state),
@@ -225,6 +213,13 @@ class DeltaFormatTable:
     def discard(self, leftovers: Sequence[str]) -> None:
         """Remove nothing."""
 
+    def contents(self, head: Head) -> DeltaContents:
+        """The files of the version of ``head``."""
+        try:
+            return DeltaContents(self._directory, DeltaTable(self._directory.uri, version=head.version))
+        except DeltaError as error:
+            raise TableError(self.name, f"cannot be read as a Delta table: {_line(error)}") from error
+
     def beside(self, suffix: str) -> DeltaFormatTable:
         """The table of that suffix."""
         return DeltaFormatTable(self._directory.beside(suffix))
@@ -243,10 +238,19 @@ def _properties(state: TableState) -> CommitProperties:
     )
 
 
-def _action(file: TableFile, columns: Sequence[str]) -> AddAction:
-    values = dict.fromkeys(columns, file.partition)
-    stats = json.dumps(dict(file.stats) or {"numRecords": file.rows})
-    return AddAction(file.path, file.size_bytes, cast(Any, values), SystemClock().now_ms(), True, stats)
+def _actions(
+    files: Sequence[TableFile], columns: Sequence[str], rewrite: Rewrite | None
+) -> list[AddAction | RemoveAction]:
+    changes_rows, removed = (rewrite.changes_rows, rewrite.removed or ()) if rewrite is not None else (True, ())
+    now_ms = SystemClock().now_ms()
+    actions: list[AddAction | RemoveAction] = []
+    for file in files:
+        values = dict.fromkeys(columns, file.partition)
+        stats = json.dumps(dict(file.stats) or {"numRecords": file.rows})
+        actions.append(AddAction(file.path, file.size_bytes, cast(Any, values), now_ms, changes_rows, stats))
+    for old in removed:
+        actions.append(RemoveAction(old.path, changes_rows, now_ms, old.size_bytes, old.origin))
+    return actions
 
 
 def _partition_columns(partition_by: PartitionBy) -> list[str]:

@@ -11,8 +11,9 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,8 +21,11 @@ from gantrymq.clock import SystemClock
 from gantrymq.tables.columns import AUDIT, AUDIT_SCHEMA, DEAD, DEAD_SCHEMA
 from gantrymq.tables.engine import Head, Landed
 from gantrymq.tables.errors import AnotherLanderError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
 from gantrymq.tables.local.part_files import Files, PartFiles
+from gantrymq.tables.maintenance.maintainer import Maintainer
+from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.rows import BodyGrowth, Conversion, RowKind, audit_rows, landed_batches
 from gantrymq.tables.sources.steps import AuditFinding, Step, StepPart
@@ -39,6 +43,7 @@ class LocalEngine:
 
     def __init__(self, table: FormatTable) -> None:
         self._table = table
+        self._maintainer: Maintainer | None = None
 
     @property
     def table(self) -> str:
@@ -112,21 +117,34 @@ class LocalEngine:
         for suffix in head.state.pending:
             _complete_side(self._table.beside(suffix), suffix, head.state)
 
+    def maintain(
+        self, head: Head, options: MaintenanceOptions, remembered: Mapping[str, Any], stopped: Callable[[], bool]
+    ) -> tuple[Head, Maintained]:
+        """Compact and clean the table and those beside it."""
+        self._maintainer = self._maintainer or Maintainer(self._table)
+        return self._maintainer.run(head, options, remembered, stopped)
+
     def count_files(self) -> int:
         """The number of data files."""
         return self._table.count_files()
 
+    def count_rows(self, suffix: str = "") -> int:
+        """The rows that are in the table, or in the one beside it; 0 without a table."""
+        table = self._table.beside(suffix) if suffix else self._table
+        head = table.head()
+        return 0 if head is None else sum(file.rows for file in table.contents(head).data_files())
+
 
 def _complete_side(side: FormatTable, suffix: str, state: TableState) -> None:
     """Bring the pending files of a landing into a side table. Another process may do the same at the same time."""
-    files, replaces = state.pending[suffix], suffix in state.replaced
+    files, rewrite = state.pending[suffix], Rewrite(None) if suffix in state.replaced else None
     for _ in range(_TRIES):
         head = side.head()
         if head is None or head.state.landings >= state.landings:
             return
         after = replace(head.state, landings=state.landings, commit_id=state.commit_id)
         try:
-            side.commit(head, files, after, replaces=replaces)
+            side.commit(head, files, after, rewrite)
             return
         except AnotherLanderError:
             continue

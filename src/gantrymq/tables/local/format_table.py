@@ -5,18 +5,17 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import pyarrow as pa
 
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import TableError
+from gantrymq.tables.local.contents import Rewrite, TableContents
 from gantrymq.tables.local.part_files import Files
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
-
-ROWS_A_BATCH = 4096  # of a file that is read
 
 
 class UnknownCommitError(TableError):
@@ -58,16 +57,16 @@ class FormatTable(Protocol):
         """The schema of a file with rows of ``schema``."""
         ...
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the table that was read last, file by file. Raises TableError."""
-        ...
-
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, *, replaces: bool = False) -> Head:
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
         """Add the files and set the state, in one commit. The table must be at ``head``, but for foreign commits.
 
-        With ``replaces`` the files take the place of all others.
-        An unknown outcome is read back. Raises AnotherLanderError, and UnknownCommitError if it stays unknown.
+        With ``rewrite`` the commit also removes files; if it names them, a foreign commit is a TableChangedError. An
+        unknown outcome is read back. Raises AnotherLanderError, and UnknownCommitError if it stays unknown.
         """
+        ...
+
+    def contents(self, head: Head) -> TableContents:
+        """The files of the table at ``head``. Raises TableError."""
         ...
 
     def leftovers(self) -> Sequence[str]:

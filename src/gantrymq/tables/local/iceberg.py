@@ -29,9 +29,8 @@ from pyiceberg.exceptions import (
     NotInstalledError,
     TableAlreadyExistsError,
 )
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table, TableProperties
@@ -40,8 +39,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import UnknownCommitError
+from gantrymq.tables.local.iceberg_contents import IcebergContents
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
@@ -81,6 +82,15 @@ def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str,
         raise
     except Exception as error:  # each catalog has errors of its own
         raise TableError(f"catalog {name}", f"cannot be opened: {_line(error)}") from error
+
+
+def _removed(table: Table, rewrite: Rewrite | None) -> list[DataFile]:
+    """The files that a commit removes."""
+    if rewrite is None:
+        return []
+    if rewrite.removed is None:
+        return [task.file for task in table.scan().plan_files()]
+    return [old.origin.file for old in rewrite.removed]
 
 
 def _line(error: BaseException) -> str:
@@ -227,17 +237,8 @@ class IcebergFormatTable:
             self._table = self._catalog.load_table(self._identifier)
         return self._table
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows, file by file. PyIceberg's own reader keeps every file in memory that is read before its turn."""
-        table = self._opened()
-        with self._named_errors("cannot be read"):
-            scan = table.scan()
-            files = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
-            for task in scan.plan_files():
-                yield from files.to_record_batches([task])
-
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, *, replaces: bool = False) -> Head:
-        """Add the files and set the state."""
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
+        """Add the files, remove those of ``rewrite``, and set the state."""
         for _ in range(_FOREIGN_COMMITS):
             with self._named_errors("cannot be read"):
                 table = self._catalog.load_table(self._identifier)
@@ -246,10 +247,12 @@ class IcebergFormatTable:
                 return self._head_of(table)
             if landed_id != head.state.commit_id:
                 raise AnotherLanderError(self.name)
+            if rewrite is not None and rewrite.removed is not None and _version(table) != head.version:
+                raise TableChangedError(self.name)
             with self._named_errors("the files do not fit its partitions"):
                 added = [parquet_file_to_data_file(table.io, table.metadata, file.path) for file in files]
             try:
-                self._write(table, added, state, replaces=replaces)
+                self._change(table, added, state, rewrite)
             except CommitFailedException:
                 continue  # a foreign commit, or another lander: the next look shows which
             except Exception as error:
@@ -257,18 +260,18 @@ class IcebergFormatTable:
             return self._read_back(state, None)
         raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
 
-    def _write(self, table: Table, files: Sequence[DataFile], state: TableState, *, replaces: bool) -> None:
+    def _change(self, table: Table, files: Sequence[DataFile], state: TableState, rewrite: Rewrite | None) -> None:
         metadata = table.metadata
         table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_REPEATS}})
         positions = json.dumps(state.positions(), separators=(",", ":"))
         with table.transaction() as transaction:
             transaction.set_properties({STATE: state.to_json()})
-            update = transaction.update_snapshot(snapshot_properties={POSITIONS: positions})
-            with update.overwrite() if replaces else update.fast_append() as snapshot:
-                for task in table.scan().plan_files() if replaces else ():
-                    snapshot.delete_data_file(task.file)
+            snapshot = transaction.update_snapshot(snapshot_properties={POSITIONS: positions})
+            with snapshot.fast_append() if rewrite is None else snapshot.overwrite() as change:
                 for file in files:
-                    snapshot.append_data_file(file)
+                    change.append_data_file(file)
+                for old in _removed(table, rewrite):
+                    change.delete_data_file(old)
 
     def _read_back(self, state: TableState, cause: Exception | None) -> Head:
         """The table with the state ``state``: only the catalog shows whether a commit took place."""
@@ -303,6 +306,16 @@ class IcebergFormatTable:
 
     def discard(self, leftovers: Sequence[str]) -> None:
         """Remove nothing."""
+
+    def contents(self, head: Head) -> IcebergContents:
+        """The files of the newest snapshot, which must be that of ``head``."""
+        with self._named_errors("cannot be read"):
+            self._table = table = self._catalog.load_table(self._identifier)
+        if self._head_of(table).state.commit_id != head.state.commit_id:
+            raise AnotherLanderError(self.name)
+        if _version(table) != head.version:
+            raise TableChangedError(self.name)
+        return IcebergContents(table, self.file_schema(pa.schema([])))
 
     def beside(self, suffix: str) -> IcebergFormatTable:
         """The table of that suffix in the same namespace."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -23,18 +24,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from gantrymq.errors import ConfigError
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.directory import Directory, sync_directory
-from gantrymq.tables.local.format_table import ROWS_A_BATCH
 from gantrymq.tables.local.hive_files import HiveFiles
+from gantrymq.tables.local.parquet_contents import STATES, UNLINKED, ParquetContents
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
-_STATES, _STAGED = "_gantrymq", ".staged"
+_STAGED = ".staged"
 _MANIFEST = re.compile(r"manifest-(\d{20})\.json")
 _OURS = re.compile(r"part-\d{8,}-[0-9a-f]{32}\.parquet")
 _KEPT_MANIFESTS = 8
@@ -76,23 +77,23 @@ class ParquetFormatTable:
         """The table now."""
         number = max(self._manifests(), default=0)
         if number == 0:
-            others = [name for name in self._directory.names() or () if name != _STATES]
+            others = [name for name in self._directory.names() or () if name != STATES]
             if others:
                 raise ForeignTableError(self.name, f"is a directory with other files ({others[0]})")
             return None
         try:
-            document = json.loads((self._root / _STATES / _manifest(number)).read_bytes())
+            document = json.loads((self._root / STATES / _manifest(number)).read_bytes())
             state = TableState.from_json(self.name, json.dumps(document["state"]))
             self._files = {file["path"]: TableFile(**file) for file in document["files"]}
         except FileNotFoundError:  # another process has just forgotten it
             return self.head()
         except (KeyError, TypeError, ValueError) as error:
-            raise TableError(self.name, f"{_STATES}/{_manifest(number)} cannot be read: {error}") from error
+            raise TableError(self.name, f"{STATES}/{_manifest(number)} cannot be read: {error}") from error
         return Head(state, number)
 
     def create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Head:
         """Make the directory with an empty manifest."""
-        (self._root / _STATES).mkdir(parents=True, exist_ok=True)
+        (self._root / STATES).mkdir(parents=True, exist_ok=True)
         self._files = {}
         return self._commit(0, [], state)
 
@@ -108,39 +109,36 @@ class ParquetFormatTable:
         """Files lie in the directory of their partition, under hidden names before their commit."""
         return _StagedFiles(self._directory)
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows, file by file."""
-        for path in self._files:
-            try:
-                with pq.ParquetFile(self._root / path) as file:
-                    yield from file.iter_batches(ROWS_A_BATCH)
-            except FileNotFoundError:
-                raise TableError(self.name, f"{path} is gone: another process has changed it") from None
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
+        """Add the files, remove those of ``rewrite``, and set the state.
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, *, replaces: bool = False) -> Head:
-        """Add the files and set the state. Files that are replaced go when the others have their names."""
-        replaced = tuple(self._files) if replaces else ()
-        if replaces:
-            self._files = {}
-        after = self._commit(head.version, files, state)
+        A reader of ``*.parquet`` sees rows twice between the renames and the removal, which follow each other at once.
+        """
+        removed: list[str] = []
+        if rewrite is not None:
+            removed = list(self._files) if rewrite.removed is None else [file.path for file in rewrite.removed]
+        after = self._commit(head.version, files, state, removed)
         self._publish(files)
-        self.discard(replaced)
+        self.discard(removed)
         self._forget(after.version)
         return after
 
-    def _commit(self, number: int, files: Sequence[TableFile], state: TableState) -> Head:
+    def _commit(self, number: int, files: Sequence[TableFile], state: TableState, removed: Sequence[str] = ()) -> Head:
         """Link the manifest after ``number``."""
         every = {**self._files, **{file.path: file for file in files}}
+        for path in removed:
+            del every[path]
         document = {"state": json.loads(state.to_json()), "files": [asdict(file) for file in every.values()]}
-        written = f"{_STATES}/.{state.commit_id}.tmp"
+        # A name of its own: one that a killed process left is a link to its manifest, which a write would truncate.
+        written = f"{STATES}/.{state.commit_id}-{secrets.token_hex(8)}{UNLINKED}"
         self._directory.write(written, json.dumps(document, separators=(",", ":")).encode())
         try:
-            os.link(self._root / written, self._root / _STATES / _manifest(number + 1))
+            os.link(self._root / written, self._root / STATES / _manifest(number + 1))
         except FileExistsError:
             raise AnotherLanderError(self.name) from None
         finally:
             self._directory.remove(written)
-        sync_directory(self._root / _STATES)
+        sync_directory(self._root / STATES)
         self._files = every
         return Head(state, number + 1)
 
@@ -176,13 +174,20 @@ class ParquetFormatTable:
             self._directory.remove(_staged(path))
 
     def _manifests(self) -> list[int]:
-        names = self._directory.below(_STATES)
+        names = self._directory.below(STATES)
         return sorted(int(match[1]) for match in map(_MANIFEST.fullmatch, names) if match is not None)
 
     def _forget(self, newest: int) -> None:
         for number in self._manifests():
             if number <= newest - _KEPT_MANIFESTS:
-                self._directory.remove(f"{_STATES}/{_manifest(number)}")
+                self._directory.remove(f"{STATES}/{_manifest(number)}")
+
+    def contents(self, head: Head) -> ParquetContents:
+        """The files of the manifest of ``head``."""
+        current = self.head()
+        if current is None or current.version != head.version:
+            raise AnotherLanderError(self.name)
+        return ParquetContents(self._directory, list(self._files.values()))
 
     def beside(self, suffix: str) -> ParquetFormatTable:
         """The table of that suffix."""

@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -81,8 +82,10 @@ def retry(table: FormatTable, given: LandOptions, max_body_bytes: int) -> Retrie
     try:
         retrying = _Retrying(writing)
         dead = table.beside(DEAD)
-        if dead.head() is not None:
-            for batch in dead.rows():
+        dead_head = dead.head()
+        if dead_head is not None:
+            contents = dead.contents(dead_head)
+            for batch in chain.from_iterable(map(contents.batches, contents.data_files())):
                 retrying.read(batch)
         state = replace(state, options={**state.options, "bodies": writing.growth.bodies.remembered()})
         if retrying.finds_nothing_new(head) and state.options == head.state.options:
