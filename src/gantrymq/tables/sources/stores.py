@@ -64,7 +64,9 @@ class StoreMessages:
         present = {store.broker for store in self._stores()}
         with closing(RecordLookup.of(RealFileSystem(), plan.plan.log)) as lookup:
             for broker, log in state.logs.items():
-                if broker in present or all(mark_at(lookup, place) != mark for place, mark in log.marks.items()):
+                if broker in present or all(
+                    mark_at(lookup, phy_offset) != mark for phy_offset, mark in log.marks.items()
+                ):
                     continue
                 allowed = (
                     f"the name {broker}, under which this log has landed: put brokerName={broker} into a broker.conf"
