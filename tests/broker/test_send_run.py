@@ -153,7 +153,7 @@ def test_run_with_any_changed_byte_is_parsed_as_by_decoder(rng: random.Random) -
 def group_of(run: SendRun, born: Host, sys_flag: int = 0) -> WireSends:
     return WireSends(
         topic=run.topic, body=run.data, queue_id=0, sys_flag=sys_flag, born_timestamp_ms=0, born_host=born,
-        reconsume_times=0, wait_store_msg_ok=True, run=run, marks=MARKS.encode(),
+        reconsume_times=0, wait_store_msg_ok=True, run=run, own_properties=MARKS.encode(),
     )  # fmt: skip
 
 

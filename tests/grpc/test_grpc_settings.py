@@ -75,7 +75,7 @@ def test_clients_get_settings() -> None:
     assert (merged.subscription.receive_batch_size, to_ms(merged.subscription.long_polling_timeout)) == (5, 9_000)
 
 
-def test_limits_of_messages_are_those_of_settings(broker: EmbeddedBroker, client: GrpcClient) -> None:
+def test_message_limits_equal_settings(broker: EmbeddedBroker, client: GrpcClient) -> None:
     large = message("limits")
     large.user_properties["name"] = "v" * 61
     many = message("limits")
@@ -97,7 +97,7 @@ def test_limits_of_messages_are_those_of_settings(broker: EmbeddedBroker, client
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_limits_of_receives_are_those_of_settings(broker: EmbeddedBroker, client: GrpcClient) -> None:
+def test_receive_limits_equal_settings(broker: EmbeddedBroker, client: GrpcClient) -> None:
     client.be_consumer("limits", "receives")
     code, _, received = client.receive("limits", "receives", polling_ms=100, invisible_ms=10)
     assert (code, received) == (Code.MESSAGE_NOT_FOUND, [])  # after 100 ms

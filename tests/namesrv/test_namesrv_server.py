@@ -335,7 +335,7 @@ async def test_own_keys_are_shown_only_after_change(namesrv: NamesrvCase, tmp_pa
 
 
 @pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"])
-async def test_some_settings_may_not_be_changed(namesrv: NamesrvCase, key: str) -> None:
+async def test_update_of_blacklisted_setting_is_refused_whole(namesrv: NamesrvCase, key: str) -> None:
     answer = await namesrv.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"enableTopicList=false\n{key}=x\n".encode())
     assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "Can not update config in black list.")
     assert b"enableTopicList=true" in (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body

@@ -103,6 +103,16 @@ def test_every_option_is_tested() -> None:
     assert {field.name for field in dataclasses.fields(ReadOptions)} == tested | elsewhere
 
 
+def test_every_option_is_read_by_reader() -> None:
+    """A field that only ``options.py`` knows would be an option without effect."""
+    source = "\n".join(path.read_text() for path in Path(options.__file__).parent.rglob("*.py"))
+    own = Path(options.__file__).read_text()
+    through_property = {"on_queue_reset": "reset_policy"}
+    for field in dataclasses.fields(ReadOptions):
+        read = re.compile(rf"\.{through_property.get(field.name, field.name)}\b")
+        assert len(read.findall(source)) > len(read.findall(own)), f"no code acts on the option {field.name}"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

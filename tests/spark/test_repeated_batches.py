@@ -55,7 +55,7 @@ def commit(monkeypatch: pytest.MonkeyPatch, path: Path, query: str, number: int,
         raise
 
 
-def test_last_batch_may_be_repeated(
+def test_repeated_last_batch_adds_no_row(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in (0, 1, 1):

@@ -296,7 +296,7 @@ def test_file_is_kept_until_later_file_is_durable(seed: int) -> None:
     assert durable(fs, seed).min_offset == SIZE
 
 
-def test_file_before_empty_file_may_be_removed(seed: int) -> None:
+def test_flushed_file_before_empty_file_can_be_removed(seed: int) -> None:
     """On a full disk nothing will be put into the last one, and yet there must be room some day."""
     fs = MemoryFileSystem()
     queue = filled(fs, SIZE)

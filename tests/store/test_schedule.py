@@ -84,7 +84,7 @@ def test_delay_level_above_highest_becomes_highest(deliveries: Deliveries) -> No
     assert deliveries.step(1) == [b"x", b"y"]
 
 
-def test_levels_may_be_configured() -> None:
+def test_configured_delay_levels_decide_delivery_times() -> None:
     deliveries = Deliveries(config=replace(SMALL, message_delay_level="2s 1d"))
     deliveries.delay(Message("orders", b"later", delay_level=2), Message("orders", b"soon", delay_level=1))
     assert deliveries.step(1_999) == []

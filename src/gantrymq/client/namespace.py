@@ -3,16 +3,13 @@
 Source: NamespaceUtil, MixAll, TopicValidator.
 """
 
+from gantrymq.model import system_names
+
 SEPARATOR = "%"
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-SYSTEM_TOPICS = frozenset(
-    "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC "
-    "TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC "
-    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC".split()
-)
+RETRY_PREFIX = system_names.RETRY_PREFIX
+DLQ_PREFIX = system_names.DLQ_PREFIX
+SYSTEM_TOPICS = system_names.SYSTEM_TOPICS
+_SYSTEM_PREFIXES = (system_names.SYSTEM_TOPIC_PREFIX, system_names.SYSTEM_GROUP_PREFIX)
 
 
 def wrap_namespace(namespace: str, name: str) -> str:
@@ -40,7 +37,7 @@ def without_namespace(namespace: str, name: str) -> str:
 
 def is_system_name(name: str) -> bool:
     """Whether a topic or a group is RocketMQ's own."""
-    return name in SYSTEM_TOPICS or name.startswith((_SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX))
+    return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES)
 
 
 def _split_prefix(name: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from gantrymq.errors import ConfigError
 from gantrymq.kernels import codes
 from gantrymq.model.message import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from gantrymq.model.system_names import DLQ_PREFIX, RETRY_PREFIX
 from gantrymq.spark.option_texts import Queues
 from gantrymq.spark.options import ReadOptions
 from gantrymq.tools.queue_key import QueueKey
@@ -27,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 _WAITING = "|".join(
     (*map(re.escape, (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)), f"{re.escape(REVIVE_TOPIC_PREFIX)}.*")
 )
-_PREFIXES = ("%RETRY%", "%DLQ%")
+_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 _ROWS = {
     "phy_offset": codes.PHY_OFFSET,
     "store_timestamp_ms": codes.STORE_TIMESTAMP,

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.api import FileSystem
-from gantrymq.model.message import SCHEDULE_TOPIC
+from gantrymq.model.system_names import CHECKPOINT_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.queue_listing import queue_directories
 
 TOPICS = "topics.json"
 _BROKER_TABLES = ("subscriptionGroup.json", CONSUMER_OFFSET)
-_SYSTEM_PREFIXES = ("%", "rmq_sys_", "RMQ_SYS_")
-_SYSTEM_TOPICS = {SCHEDULE_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC", "TBW102"}
+_SYSTEM_PREFIXES = ("%", SYSTEM_TOPIC_PREFIX, "RMQ_SYS_")
+_SYSTEM_TOPICS = SYSTEM_TOPICS | {CHECKPOINT_TOPIC}
 _BLANK = b"\0 \t\r\n"
 
 

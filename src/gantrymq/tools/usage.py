@@ -202,7 +202,7 @@ class _Count:
 
 
 def _rising(phy_offsets: Int64s, sizes: Int64s, highest: int) -> NDArray[np.bool_]:
-    """Which offsets are above all earlier ones and ``highest``. An offset that is too high costs only itself."""
+    """Which offsets are above ``highest`` and all earlier ones. A single offset that is too high hides no later one."""
     rises = np.diff(phy_offsets, prepend=highest) > 0
     if rises.all():
         return rises

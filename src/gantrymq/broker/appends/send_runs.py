@@ -116,33 +116,35 @@ class _Common(NamedTuple):
 
     front: Bytes
     topic: Bytes
-    marks: Bytes
+    own_properties: Bytes
     host_flags: int
     store_timestamp_at: int
 
 
 @lru_cache(maxsize=1024)
-def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Common:
+def _common(topic: str, born_host: Host, store_host: Host, own_properties: bytes) -> _Common:
     template = template_of(topic, born_host, store_host)
     empty = template.encode(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"", b"")
     front, behind = cut_empty(empty, template)
     store_timestamp_at = BORN_HOST_AT + len(template.born_host)
-    return _Common(read_only(front), read_only(behind), read_only(marks), template.host_flags, store_timestamp_at)
+    return _Common(
+        read_only(front), read_only(behind), read_only(own_properties), template.host_flags, store_timestamp_at
+    )
 
 
 @dataclass(slots=True)
 class WireSends(WireRecords):
-    """A run of SEND_MESSAGE_V2. ``marks`` is appended to the properties of each message.
+    """A run of SEND_MESSAGE_V2. ``own_properties`` is appended to the properties of each message.
 
     ``sys_flag`` is added to each message's own. ``queue_id`` is that of the first message, ``body`` has their frames.
     """
 
     run: SendRun
-    marks: bytes
+    own_properties: bytes
 
     def measure(self, store_host: Host) -> int:
         """The size of their records in bytes."""
-        run, each = self.run, self.template(store_host).size_bytes + len(self.marks)
+        run, each = self.run, self.template(store_host).size_bytes + len(self.own_properties)
         return len(run) * each + run.body_bytes + len(run.text)
 
     def append(
@@ -150,12 +152,12 @@ class WireSends(WireRecords):
     ) -> PutMessageResult:
         """Write the records at the end of a file that has room, each with the next offset of its queue."""
         run, topic, begin = self.run, self.topic, file.wrote_position
-        common, columns = _common(self.topic, self.born_host, store_host, self.marks), self.run.columns
+        common, columns = _common(self.topic, self.born_host, store_host, self.own_properties), self.run.columns
         before = [next_offsets.get((topic, queue_id), 0) for queue_id in range(run.largest_queue_id + 1)]
         offsets = np.array(before, np.int64)
         end = encode_sends(
             file.write_array, begin, file.file_from_offset, run.wire, run.text, columns, common.front, common.topic,
-            common.marks, common.host_flags | self.sys_flag, flags.HOSTS_V6, common.store_timestamp_at,
+            common.own_properties, common.host_flags | self.sys_flag, flags.HOSTS_V6, common.store_timestamp_at,
             store_timestamp_ms, offsets,
         )  # fmt: skip
         file.advance(end - begin)

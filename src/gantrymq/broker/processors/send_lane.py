@@ -67,8 +67,8 @@ class SendLane:
         if not isinstance(run, SendRun) or self._topics.get(run.topic) is None:
             return False
         broker = self._config.broker
-        marks = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on).encode()
-        if not self._is_plain(run, marks):
+        own_properties = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on).encode()
+        if not self._is_plain(run, own_properties):
             return False
         header = SendMessageRequestHeaderV2(
             producer_group="",
@@ -94,17 +94,17 @@ class SendLane:
             reconsume_times=0,
             wait_store_msg_ok=True,
             run=run,
-            marks=marks,
+            own_properties=own_properties,
         )
         return self._puts.put(sends, channel, partial(self._stored, channel, sends), requests=len(run))
 
-    def _is_plain(self, run: SendRun, marks: bytes) -> bool:
+    def _is_plain(self, run: SendRun, own_properties: bytes) -> bool:
         store = self._config.store
         return (
             len(run.topic) <= MAX_TOPIC_LENGTH_V1
             and not run.topic.startswith(names.RETRY_PREFIX)
             and run.longest_body_bytes <= store.max_message_size_bytes
-            and run.longest_properties_bytes + len(marks) <= MAX_PROPERTIES_LENGTH
+            and run.longest_properties_bytes + len(own_properties) <= MAX_PROPERTIES_LENGTH
             and run.largest_queue_id < _MAX_QUEUES
             and (run.end - run.begin) * _SHARE_OF_A_FILE <= store.mapped_file_size_commit_log
             and not store.enabled_append_prop_crc

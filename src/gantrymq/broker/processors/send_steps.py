@@ -122,8 +122,8 @@ class SendSteps:
         header, broker = send.header, self._config.broker
         if header.batch or header.sys_flag & TRANSACTION_MASK:
             return None
-        marks = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on)
-        properties = plain_properties(header.properties, marks)
+        own_properties = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on)
+        properties = plain_properties(header.properties, own_properties)
         if properties is None or len(properties.encoded) > MAX_PROPERTIES_LENGTH or not self._is_as_received(send):
             return None
         send.transaction_id = properties.unique_key
@@ -136,8 +136,8 @@ class SendSteps:
         header, broker = send.header, self._config.broker
         if header.batch or not header.sys_flag & TRANSACTION_MASK:
             return None
-        marks = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on)
-        properties = prepared_properties(header.properties, marks)
+        own_properties = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on)
+        properties = prepared_properties(header.properties, own_properties)
         if (
             properties is None
             or broker.reject_transaction_message

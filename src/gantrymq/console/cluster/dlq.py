@@ -135,7 +135,7 @@ class DeadLetterPages:
         )
 
     def show_form(self, request: PageRequest) -> Response:
-        """The question before letters are sent again: which, and to where. With ``all`` the newest in a time."""
+        """The form that asks which letters to send again, and to which topic. ``all`` takes the newest of a time."""
         group = request.text("group")
         with self._source.session(request) as session:
             letters = _in_time(request, session, group) if request.text("all") else _letters(request)

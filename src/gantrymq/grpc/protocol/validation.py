@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import re
 
-from gantrymq.client.namespace import SYSTEM_TOPICS
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
+from gantrymq.model.system_names import SYSTEM_GROUP_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 
 _TOPIC_MAX_LENGTH = 127
 _GROUP_MAX_LENGTH = 120
 _ALLOWED = "^[%|a-zA-Z0-9_-]+$"
 _illegal = re.compile(r"[^%|a-zA-Z0-9_-]").search
 _control = re.compile("[\x00-\x1f\x7f-\x9f]").search  # Character.isISOControl
-_SYSTEM_GROUP_PREFIX, _SYSTEM_TOPIC_PREFIX = "CID_RMQ_SYS_", "rmq_sys_"
 
 
 def has_control(text: str) -> bool:
@@ -33,7 +32,7 @@ def require_topic(topic: str) -> str:
     if _illegal(topic):
         text = f"The specified topic[{topic}] contains illegal characters, allowing only {_ALLOWED}"
         raise CallError(Code.ILLEGAL_TOPIC, text)
-    if topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIX):
+    if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
         raise CallError(Code.ILLEGAL_TOPIC, "cannot access system topic")
     return topic
 
@@ -48,7 +47,7 @@ def require_group(group: str) -> str:
     if _illegal(group):
         text = f"the specified group[{group}] contains illegal characters, allowing only {_ALLOWED}"
         raise CallError(Code.ILLEGAL_CONSUMER_GROUP, text)
-    if group.startswith(_SYSTEM_GROUP_PREFIX):
+    if group.startswith(SYSTEM_GROUP_PREFIX):
         raise CallError(Code.ILLEGAL_CONSUMER_GROUP, "cannot use system consumer group")
     return group
 
