@@ -55,7 +55,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     | {"store", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},
     "tools": BELOW_STORE | {"store"},
     "page": set(),
-    "console": BELOW_STORE | {"store", "tools", "client", "remoting", "logs", "broker"},  # of broker the names alone
+    "console": BELOW_STORE
+    | {"store", "tools", "tables", "client", "remoting", "logs", "broker"},  # of broker the names alone
     "tables": BELOW_STORE | {"store", "tools", "client", "remoting", "metrics"},
     "spark": BELOW_STORE | {"store", "tools", "tables", "client", "remoting", "page"},
     "cli": None,

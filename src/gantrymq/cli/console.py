@@ -12,6 +12,7 @@ from gantrymq.cli.client_keys import ClientKeys, read_client_keys
 from gantrymq.cli.connection import ClusterConnection, client_warnings, connects
 from gantrymq.cli.opened import read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
 
 if TYPE_CHECKING:
     from gantrymq.console.page_request import Site
@@ -50,6 +51,13 @@ def console(
         Path | None, typer.Option("--https-key", metavar="FILE", help="Its private key.", show_default=False)
     ] = None,
     client_keys: ClientKeys = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="TABLE", help="Also show this table of topics; may be repeated."),
+    ] = None,
+    warehouse: Warehouse = None,
+    catalog: CatalogName = None,
+    catalog_set: CatalogSet = None,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,
@@ -67,6 +75,7 @@ def console(
         gantrymq console -n 127.0.0.1:9876 --allow-changes --port 0
         gantrymq console --listen 0.0.0.0 --host-name mq.example.com
         gantrymq console /data/store
+        gantrymq console /data/store --table /lake/orders --table /lake/bills
     """
     from gantrymq.cli.serving import serve_until_stopped
     from gantrymq.console.security import new_token
@@ -77,6 +86,11 @@ def console(
     if (https_cert is None) != (https_key is None):
         raise typer.BadParameter("--https-cert and --https-key go together")
     site = _store_site(store, config, set_) if connection is None else _cluster_site(connection, client_keys)
+    if table:
+        from gantrymq.console.tables.pages import with_tables
+
+        targets = [target(name, None, warehouse, catalog, catalog_set) for name in table]
+        site = with_tables(site, targets, client_settings)
     access = access_rules(
         listen, allow_changes=allow_changes, token=new_token() if token else None, host_names=tuple(host_name or ())
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gantrymq.cli.options import AsJson
@@ -9,7 +10,6 @@ from gantrymq.cli.table.options import CatalogName, CatalogSet, Table, Warehouse
 from gantrymq.cli.terminal import print_line, print_pairs, print_table, warn
 
 if TYPE_CHECKING:
-    from gantrymq.tables.engine import Head
     from gantrymq.tables.state import CommitNote
 
 
@@ -32,56 +32,37 @@ def status(
         gantrymq table status /lake/orders
         gantrymq table status sales.orders --warehouse /lake --json
     """
-    from gantrymq.tables.columns import DEAD
-    from gantrymq.tables.local.engine import LocalEngine
+    from gantrymq.tables.landing import lag_json
+    from gantrymq.tables.status import read_status
 
-    meant = target(table, None, warehouse, catalog, catalog_set)
-    meant.refuse_missing_catalog()
-    engine = LocalEngine(meant.open())
-    head = engine.look()
+    found = read_status(target(table, None, warehouse, catalog, catalog_set), client_settings)
+    if found.lag_problem:
+        warn(f"the lag is unknown: {found.lag_problem}")
     fields = {
         "kind": "summary",
-        "rows": engine.count_rows(),
-        "dead": engine.count_rows(DEAD),
-        "missing": head.state.totals.missing,
-        "version": head.version,
-        "positions": head.state.positions(),
-        "lag": _lag(head),
-        "files": engine.count_files(),
+        "rows": found.rows,
+        "dead": found.dead,
+        "missing": found.missing,
+        "version": found.version,
+        "positions": found.positions,
+        "lag": lag_json(found.lag) if found.lag is not None else None,
+        "files": found.files,
     }
-    commits = [_commit(note) for note in head.state.commits]
     if json:
         from gantrymq.cli.json_lines import JsonLines
 
         with JsonLines() as lines:
-            for commit in commits:
-                lines.write(commit)
+            for commit in found.commits:
+                lines.write(_commit(commit))
             lines.write(fields)
     else:
         _print(table, fields)
-        _print_commits(head)
+        _print_commits(found.commits)
 
 
 def _commit(note: CommitNote) -> dict[str, Any]:
     numbers = {"rows": note.rows, "dead": note.dead, "missing": note.missing}
     return {"kind": "commit", "landing": note.landing, "timestamp": note.time_ms, **numbers}
-
-
-def _lag(head: Head) -> dict[str, float] | None:
-    from gantrymq.errors import GantrymqError
-    from gantrymq.tables.landing import lag_json
-    from gantrymq.tables.options import LandOptions
-    from gantrymq.tables.sources import open_source
-
-    options = LandOptions().merged(head.state.options)
-    sources = list(options.sources)
-    if not sources:
-        return None
-    try:
-        return lag_json(open_source(sources, options.choice(), client_settings(sources)).lag(head.state))
-    except (GantrymqError, OSError) as error:
-        warn(f"the lag is unknown: {error}")
-        return None
 
 
 def _print(table: str, fields: dict[str, Any]) -> None:
@@ -96,15 +77,12 @@ def _print(table: str, fields: dict[str, Any]) -> None:
     print_pairs(table, [*pairs, ("queues", f"{queues:,}"), ("lag", text)])
 
 
-def _print_commits(head: Head) -> None:
+def _print_commits(commits: Sequence[CommitNote]) -> None:
     from gantrymq.model.texts import time_text
 
-    if head.state.commits:
+    if commits:
         print_line("")
         print_table(
             [">landing", "time", ">rows", ">dead", ">missing"],
-            [
-                [str(note.landing), time_text(note.time_ms), *(f"{number:,}" for number in note[2:])]
-                for note in head.state.commits
-            ],
+            [[str(note.landing), time_text(note.time_ms), *(f"{number:,}" for number in note[2:])] for note in commits],
         )

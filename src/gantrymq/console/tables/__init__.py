@@ -1,0 +1,1 @@
+"""The console's pages about tables of topics, beside those of a cluster or a store."""
