@@ -5,6 +5,7 @@ from __future__ import annotations
 from gantrymq.broker.metrics import catalog
 from gantrymq.grpc import metrics as grpc_metrics
 from gantrymq.metrics.instruments import Kind, Metric
+from gantrymq.tables import metrics as table_metrics
 
 TITLES = {
     "enableStatsMetrics": "Broker",
@@ -39,6 +40,9 @@ def reference() -> str:
         parts.append(f"### {title}\n\n`{switch}=false` turns them off.\n\n{_table(of_switch)}")
     parts.append(
         f"### gRPC\n\nFrom a broker with `--grpc-port`, and from `gantrymq proxy`.\n\n{_table(list(grpc_metrics.ALL))}"
+    )
+    parts.append(
+        f'### Tables\n\nFrom `gantrymq table land`, with `node_type="lander"`.\n\n{_table(list(table_metrics.ALL))}'
     )
     switched = frozenset[Metric]().union(*catalog.SWITCHES.values())
     parts.append(f"### Not RocketMQ's\n\n{_table([metric for metric in catalog.ALL if metric not in switched])}")

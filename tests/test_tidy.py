@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "tools": BELOW_STORE | {"store"},
     "page": set(),
     "console": BELOW_STORE | {"store", "tools", "client", "remoting", "logs", "broker"},  # of broker the names alone
-    "tables": BELOW_STORE | {"store", "tools", "client", "remoting"},
+    "tables": BELOW_STORE | {"store", "tools", "client", "remoting", "metrics"},
     "spark": BELOW_STORE | {"store", "tools", "tables", "client", "remoting", "page"},
     "cli": None,
     "demo": None,

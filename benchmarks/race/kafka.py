@@ -1,4 +1,4 @@
-"""A real Kafka broker and Spark's connector for it, from Maven Central, for the races of Spark.
+"""A real Kafka broker, Spark's connector for it and Delta for Spark, from Maven Central, for the races of Spark.
 
 Kafka's connector is complete on Maven Central for Spark 4.0.0. Spark's versions do not mix, so it runs with that
 PySpark in its own environment. Everything is cached in a directory.
@@ -16,13 +16,18 @@ from typing import Self
 
 KAFKA = "3.9.0"
 SPARK = "4.0.0"
+DELTA = "4.0.0"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>gantrymq.race</groupId><artifactId>{name}</artifactId><version>1</version><packaging>pom</packaging>
-<dependencies><dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
-<exclusions>{exclusions}</exclusions></dependency></dependencies></project>
+<dependencies>{dependencies}</dependencies></project>
 """
-# The connector's jar, and only those of its dependencies that Spark does not bring along.
-_NOT_WANTED = (("org.apache.spark", "spark-sql_2.13"), ("org.apache.spark", "spark-tags_2.13"), ("org.scala-lang", "*"))
+_DEPENDENCY = """<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
+<exclusions>{exclusions}</exclusions></dependency>"""
+# The jars of the connector and of Delta, and only those of their dependencies that Spark does not bring along.
+_NOT_WANTED = (
+    *(("org.apache.spark", f"spark-{part}_2.13") for part in ("sql", "tags", "core", "catalyst")),
+    ("org.scala-lang", "*"),
+)
 _SETTINGS = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
@@ -41,8 +46,12 @@ _READY_S = 60
 
 def fetch(home: Path) -> tuple[Path, Path, Path]:
     """Fetch what is missing. Returns (Kafka's jars, the connector's jars, the Python that has PySpark for it)."""
-    jars = _copied(home, "kafka", "org.apache.kafka", "kafka_2.13", KAFKA, ())
-    connector = _copied(home, "connector", "org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK, _NOT_WANTED)
+    jars = _copied(home, "kafka", [_dependency("org.apache.kafka", "kafka_2.13", KAFKA, ())])
+    of_spark = [
+        _dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK, _NOT_WANTED),
+        _dependency("io.delta", "delta-spark_2.13", DELTA, _NOT_WANTED),
+    ]
+    connector = _copied(home, "connectors", of_spark)
     python = home / "venv" / "bin" / "python"
     if not (home / "venv" / ".done").exists():
         print(f"  PySpark {SPARK} …", file=sys.stderr)
@@ -52,19 +61,20 @@ def fetch(home: Path) -> tuple[Path, Path, Path]:
     return jars, connector, python
 
 
-def _copied(
-    home: Path, name: str, group: str, artifact: str, version: str, exclusions: tuple[tuple[str, str], ...]
-) -> Path:
+def _dependency(group: str, artifact: str, version: str, exclusions: tuple[tuple[str, str], ...]) -> str:
+    left_out = "".join(
+        f"<exclusion><groupId>{one}</groupId><artifactId>{other}</artifactId></exclusion>" for one, other in exclusions
+    )
+    return _DEPENDENCY.format(group=group, artifact=artifact, version=version, exclusions=left_out)
+
+
+def _copied(home: Path, name: str, dependencies: list[str]) -> Path:
     target = home / name
     if not (target / ".done").exists():
-        print(f"  {artifact} {version} …", file=sys.stderr)
+        print(f"  {name} …", file=sys.stderr)
         target.mkdir(parents=True, exist_ok=True)
-        left_out = "".join(
-            f"<exclusion><groupId>{one}</groupId><artifactId>{other}</artifactId></exclusion>"
-            for one, other in exclusions
-        )
         pom = home / f"{name}.xml"
-        pom.write_text(_POM.format(name=name, group=group, artifact=artifact, version=version, exclusions=left_out))
+        pom.write_text(_POM.format(name=name, dependencies="".join(dependencies)))
         words = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
         subprocess.run(words, check=True, stdout=sys.stderr)
         (target / ".done").touch()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.race.race import Race
-from benchmarks.race.races import brokers, grpc, puts, reads, recoveries, spark
+from benchmarks.race.races import brokers, grpc, puts, reads, recoveries, spark, tables
 from benchmarks.race.track import Track
 
 
@@ -18,6 +18,7 @@ def all_races(track: Track) -> Iterator[Race]:
     yield from brokers.races(track)
     yield from grpc.races(track)
     yield from spark.races(track)
+    yield from tables.races(track)
 
 
 def chosen(track: Track, words: tuple[str, ...]) -> list[Race]:

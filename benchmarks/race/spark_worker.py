@@ -3,10 +3,16 @@
     python spark_worker.py DIRECTORY_OF_JARS TEMPORARY
 
 It runs with the PySpark of this project, and with the one for Kafka's connector. Therefore it imports nothing of
-gantrymq before it must read a store or a broker. An order has ``do`` (read or write), ``format`` and ``options``. A
-read has a target ``to``: noop, parquet (a directory that is removed unless ``keep``), or count. A write has the
-directory of its Parquet ``rows`` and the SQL ``columns`` to select. ``register`` names one more data source,
-``module:Class``. With ``plain`` a read is a plain ``load()`` with the default columns of the format.
+gantrymq before it must read a store or a broker. An order has ``do`` (read, write or land).
+
+| do | |
+|---|---|
+| read | ``format``, ``options``, ``to``: noop, parquet (a directory that is removed unless ``keep``), delta or count |
+| | ``plain``: a plain ``load()`` with the default columns; ``typed``: the DDL of JSON bodies |
+| write | ``format`` and ``options``; the directory of its Parquet ``rows``, and the SQL ``columns`` to select |
+| land | the ``arguments`` of :func:`gantrymq.spark.land` |
+
+``register`` names one more data source, ``module:Class``.
 """
 
 from __future__ import annotations
@@ -52,6 +58,8 @@ def session(jars: str, temporary: str) -> SparkSession:
     builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, Path(jars).glob("*.jar"))))
+        builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     if not jars:
@@ -67,6 +75,9 @@ def frame(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
         module, _, name = order["register"].partition(":")
         spark.dataSource.register(getattr(import_module(module), name))
     reading = spark.read.format(order["format"]).options(**order["options"])
+    if "typed" in order:
+        parsed = f"from_json(cast(value as string), '{order['typed']}') as body"
+        return reading.load().selectExpr("topic", "partition", "offset", "timestamp", parsed)
     if order.get("plain"):
         return reading.load()
     if order["format"] == "kafka":
@@ -82,6 +93,12 @@ def answer(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
     if order["do"] == "write":
         rows = spark.read.parquet(order["rows"]).selectExpr(*order["columns"])
         rows.write.format(order["format"]).options(**order["options"]).mode("append").save()
+    elif order["do"] == "land":
+        from gantrymq.spark import land
+
+        land(spark, **order["arguments"])
+    elif order["to"] == "delta":
+        frame(spark, order).write.format("delta").mode("append").save(order["target"])
     elif order["to"] == "parquet":
         frame(spark, order).write.mode("overwrite").parquet(order["target"])
     else:

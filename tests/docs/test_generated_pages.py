@@ -21,6 +21,7 @@ from gantrymq.config.keys import fields_by_key
 from gantrymq.config.known_keys import WITHOUT_EFFECT
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.grpc import metrics as grpc_metrics
+from gantrymq.tables import metrics as table_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = runpy.run_path(str(ROOT / "scripts" / "site_hooks.py"))
@@ -96,7 +97,7 @@ def test_pages_of_keys_have_every_key_once() -> None:
 
 def test_page_of_metrics_has_every_metric() -> None:
     page = in_site((ROOT / "docs" / "metrics.md").read_text("utf-8"))
-    names = {metric.prometheus_name for metric in (*catalog.ALL, *grpc_metrics.ALL)}
+    names = {metric.prometheus_name for metric in (*catalog.ALL, *grpc_metrics.ALL, *table_metrics.ALL)}
     assert names - set(first_cells(page)) == set()
 
 

@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 from gantrymq.broker.metrics import catalog
+from gantrymq.cli.main import exit_code
 from gantrymq.grpc import metrics as grpc_metrics
 from gantrymq.metrics.instruments import Kind
+from gantrymq.tables import metrics as table_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -42,7 +44,7 @@ def script(name: str) -> ModuleType:
 def exported() -> dict[str, set[str]]:
     """The names of all samples, each with its labels."""
     found = {}
-    for metric in (*catalog.ALL, *grpc_metrics.ALL):
+    for metric in (*catalog.ALL, *grpc_metrics.ALL, *table_metrics.ALL):
         ends = ("_bucket", "_count", "_sum") if metric.kind is Kind.HISTOGRAM else ("",)
         found |= {metric.prometheus_name + end: set(metric.labels) | COMMON for end in ends}
     return found
@@ -97,3 +99,23 @@ def test_every_alert_is_tested() -> None:
     firing = tests[0]["promql_expr_test"][1]
     assert firing["expr"].startswith("count(count by (alertname)")
     assert firing["exp_samples"][0]["value"] == len(rules())
+
+
+def landings() -> list[list[str]]:
+    """The commands of the files that run `gantrymq table land`."""
+    manifest = yaml.safe_load((DEPLOY / "kubernetes" / "land.yaml").read_text())
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    unit = (DEPLOY / "gantrymq-land.service").read_text()
+    (line,) = re.findall(r"^ExecStart=\S+ (.*)$", unit, re.M)
+    (options,) = re.findall(r'"OPTIONS=(.*)"', unit)
+    return [container["args"], line.replace("$OPTIONS", options).split()]
+
+
+@pytest.mark.parametrize("words", landings(), ids=["kubernetes", "systemd"])
+def test_landing_of_deploy_has_options_that_exist(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[object] = []
+    monkeypatch.setattr("gantrymq.cli.table.land.target", lambda *_: None)  # the lake of the file is not here
+    monkeypatch.setattr("gantrymq.cli.table.land._land", lambda *_, **options: called.append(options))
+    here = [word.replace("=5559", "=0").replace("0.0.0.0", "127.0.0.1") for word in words]
+    assert exit_code(here) == 0
+    assert called == [{"json": True}]

@@ -264,7 +264,7 @@ def test_empty_store_on_other_file_system_has_no_rows(tmp_path: Path) -> None:
 
 
 def test_unknown_file_system_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a file system that pyarrow knows"):
+    with pytest.raises(ConfigError, match="a file system that pyarrow or fsspec knows"):
         rows_of("nobody://host/store")
 
 

@@ -373,7 +373,7 @@ def test_retention_deletes_queue_and_index_files_of_deleted_log(caplog: pytest.L
         units = StorePaths(ROOT).consume_queue / "orders" / "0"
         before = len(fs.scan(units)), len(index.files)
         while log.queue.first is not log.queue.files[-2]:
-            assert log.queue.remove_first(clock.now_ms(), 0)
+            log.queue.remove_first(clock.now_ms(), 0)
         cleaner = CleanConsumeQueueService(log, queues, index, store.config, lambda: True)
         cleaner.step(clock.now_ms())
         told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
@@ -440,7 +440,7 @@ def test_failed_removal_is_retried() -> None:
         log, queues = store._log, store._queues
         log.queue.flush_all()
         while log.queue.first is not log.queue.files[-2]:
-            assert log.queue.remove_first(clock.now_ms(), 0)
+            log.queue.remove_first(clock.now_ms(), 0)
         cleaner = CleanConsumeQueueService(log, queues, None, store.config)
         units = StorePaths(ROOT).consume_queue / "orders" / "0"
         before = len(fs.scan(units))

@@ -11,11 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import Message
+from gantrymq.model.status import PutMessageStatus
 from gantrymq.tables.landing import DEFAULT_COMMIT_ROWS, Commit, Landing, Summary
 from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat, TableTarget
 from gantrymq.tables.options import LandOptions
 from gantrymq.tables.sources.stores import StoreMessages
+from store_cases import await_dispatch, open_store
 
 FORMATS = tuple(TableFormat)
 ALL = LandOptions(pattern=".*")
@@ -118,3 +122,18 @@ def _messages(folder: Path) -> Iterator[Row]:
         row = json.loads(line)
         if row["kind"] == "message":
             yield row
+
+
+def put(path: Path, bodies: list[bytes]) -> None:
+    """Add messages of the topic orders to a store."""
+    path.mkdir(parents=True, exist_ok=True)
+    with open_store(RealFileSystem(), path) as store:
+        for body in bodies:
+            message = Message("orders", body, keys=("k1", "k2"), tags="paid")
+            assert store.put(message).status is PutMessageStatus.PUT_OK
+        await_dispatch(store)
+
+
+def line(**fields: Any) -> bytes:
+    """A JSON body."""
+    return json.dumps(fields).encode()

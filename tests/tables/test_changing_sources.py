@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.clock import ManualClock
+from gantrymq.errors import ConfigError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -213,3 +214,25 @@ def test_stores_of_several_brokers_land_in_one_table(lake: Lake, tmp_path: Path)
         "broker-b": {"orders": {"0": 16}},
     }
     assert sorted(row["broker"] for row in lake.rows()) == ["broker-a"] * 15 + ["broker-b"] * 16
+
+
+def test_log_that_landed_under_another_name_of_its_broker_is_refused(lake: Lake, path: Path) -> None:
+    """Its messages would be rows of two brokers."""
+    put(path, numbered(5))
+    land(lake, path, ORDERS)
+    moved = path.parents[1] / "broker-b" / "store"
+    path.parent.rename(moved.parent)
+    with pytest.raises(ConfigError, match=r"brokerName=broker-a into a broker\.conf"):
+        land(lake, moved, ORDERS)
+    (moved.parent / "broker.conf").write_text("brokerName=broker-a\n")
+    put(moved, numbered(2))
+    assert land(lake, moved, ORDERS)[1].totals.rows == 2
+
+
+def test_store_of_another_broker_lands_beside_one_that_is_away(lake: Lake, path: Path) -> None:
+    put(path, numbered(5))
+    land(lake, path, ORDERS)
+    other = path.parents[1] / "broker-b" / "store"
+    put(other, numbered(5), NOON_MS + 1)
+    assert land(lake, other, ORDERS)[1].totals.rows == 5
+    assert land(lake, [path, other], ORDERS)[1].commits == 0

@@ -2,95 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
-from gantrymq.tables.local import directory as directories
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions
 from golden_stores import unpack
-from tables.landing_cases import FORMATS, Lake, land
+from tables.kill_points import Killed, KillPoint, kill_point_of
+from tables.landing_cases import FORMATS, Lake, land, landing_of
 
 AS_TEXT = LandOptions(pattern=".*", body="text")
 COMMIT_ROWS = 450
 MOST_STEPS = 40  # changes of a landing that is killed
-
-
-class Killed(BaseException):
-    """The process of a landing is gone."""
-
-
-class KillPoint:
-    """Kills a landing before or after its change ``number``. Nothing changes after it, whatever a clean-up tries."""
-
-    def __init__(self) -> None:
-        self.left = -1
-        self.is_dead = False
-
-    def arm(self, number: int) -> None:
-        self.left, self.is_dead = number, False
-
-    def disarm(self) -> None:
-        self.left, self.is_dead = -1, False
-
-    def step(self) -> None:
-        if self.is_dead or self.left == 0:
-            self.is_dead = True
-            raise Killed
-        self.left -= 1
-
-    def around(self, change: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(change)
-        def changed(*args: Any, **options: Any) -> Any:
-            self.step()
-            result = change(*args, **options)
-            try:
-                self.step()
-            except Killed:
-                if hasattr(result, "close"):
-                    result.close()
-                raise
-            return result
-
-        return changed
+COMPACTION = {TableFormat.DELTA: 8, TableFormat.ICEBERG: 4, TableFormat.PARQUET: 10}  # steps of a table's
+SIDES = ("", "__dead", "__audit")
 
 
 @pytest.fixture
 def kill_point(monkeypatch: pytest.MonkeyPatch) -> KillPoint:
-    point = KillPoint()
-
-    def wrap(holder: Any, name: str) -> None:
-        monkeypatch.setattr(holder, name, point.around(getattr(holder, name)))
-
-    for name in ("write", "open", "remove"):
-        wrap(directories.Directory, name)
-    for name in ("rename", "link"):
-        wrap(os, name)
-    from deltalake import DeltaTable
-
-    from gantrymq.tables.local import delta as delta_tables
-
-    wrap(delta_tables, "create_table_with_add_actions")
-    wrap(DeltaTable, "create_write_transaction")
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    from gantrymq.tables.local import iceberg as iceberg_tables
-
-    for name in ("commit_table", "create_table", "create_namespace"):
-        wrap(SqlCatalog, name)
-    for name in ("open", "remove"):
-        wrap(iceberg_tables.IcebergFiles, name)
-    return point
+    return kill_point_of(monkeypatch)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -124,6 +64,74 @@ def test_landing_killed_at_random_changes_has_each_message_once(
 def _places(lake: Lake, suffix: str) -> list[tuple[Any, ...]]:
     offset = "queue_offset" if suffix == "__dead" else "from_offset"
     return sorted((row["topic"], row["queue_id"], row[offset], row["reason"]) for row in lake.rows(suffix))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_maintenance_killed_at_random_changes_has_each_row_once(
+    kind: TableFormat, tmp_path: Path, rng: random.Random, kill_point: KillPoint
+) -> None:
+    folder = unpack("bad-crc", tmp_path)
+    lake = Lake(tmp_path, kind)
+    _, summary = land(lake, folder / "store", AS_TEXT, COMMIT_ROWS)
+    before = [sorted(map(repr, lake.rows(suffix))) for suffix in SIDES]
+    kills = 0
+    for attempt in range(8):
+        kill_point.arm(rng.randrange((1 + attempt) * COMPACTION[kind]))
+        try:
+            landing = landing_of(lake, folder / "store", AS_TEXT)
+            list(landing.run_pass())
+            landing.maintain(compact=True, is_exact=True)
+            if not kill_point.is_dead:
+                break
+        except Killed:
+            kills += 1
+            kill_point.disarm()
+            readable = [sorted(map(repr, lake.rows(suffix))) for suffix in SIDES]
+            assert kind is TableFormat.PARQUET or readable == before
+    kill_point.disarm()
+    _, after = land(lake, folder / "store", AS_TEXT)
+    assert kills
+    assert [sorted(map(repr, lake.rows(suffix))) for suffix in SIDES] == before
+    assert (after.commits, after.positions) == (0, summary.positions)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_compaction_ended_by_sigkill_loses_and_doubles_nothing(
+    kind: TableFormat, tmp_path: Path, rng: random.Random
+) -> None:
+    folder = unpack("direct-propcrc", tmp_path)
+    lake = Lake(tmp_path, kind)
+    land(lake, folder / "store", commit_rows=300)
+    before, files = sorted(map(repr, lake.rows())), lake.target.open().count_files()
+    number = str(rng.randrange(COMPACTION[kind]))
+    command = [sys.executable, "-m", "tables.kill_points", str(folder / "store"), str(tmp_path), kind.value, number]
+    root = Path(__file__).resolve().parent.parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root, root / "support")))}
+    done = subprocess.run(command, check=False, cwd=root, capture_output=True, text=True, env=environment)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    landing = landing_of(lake, folder / "store")
+    assert not list(landing.run_pass())
+    assert sorted(map(repr, lake.rows())) == before
+    landing.maintain(compact=True, is_exact=True)
+    assert sorted(map(repr, lake.rows())) == before
+    assert lake.target.open().count_files() < files
+    if kind is TableFormat.PARQUET:
+        read = duckdb.sql(f"select count(*) from read_parquet('{lake.table}/**/*.parquet')")
+        assert read.fetchall() == [(len(before),)]
+
+
+def test_manifest_that_a_killed_process_did_not_unlink_is_not_written_again(tmp_path: Path) -> None:
+    store = unpack("direct-propcrc", tmp_path) / "store"
+    lake = Lake(tmp_path, TableFormat.PARQUET)
+    land(lake, store)
+    root = Path(lake.table)
+    manifest = max((root / "_gantrymq").glob("manifest-*"))
+    commit_id = json.loads(manifest.read_bytes())["state"]["commitId"]
+    os.link(manifest, root / "_gantrymq" / f".{commit_id}.tmp")
+    (root / f"part-00000009-{'0' * 32}.parquet").write_bytes(b"PAR1")
+    os.utime(manifest, (1, 1))
+    land(lake, store)  # removes that file, after a commit
+    assert manifest.stat().st_mtime == 1
 
 
 @pytest.mark.slow

@@ -71,10 +71,27 @@ def test_land_prints_commits_and_a_summary(kind: TableFormat, tmp_path: Path, st
     again = table("land", store, *lake.arguments, "--json")
     assert again.lines == [{**summary, "rows": 0, "commits": 0}]
     in_catalog = ["--warehouse", tmp_path / "lake" / "lake"] if kind is TableFormat.ICEBERG else []
-    (status,) = table("status", lake.table, *in_catalog, "--json").lines
+    *commits, status = table("status", lake.table, *in_catalog, "--json").lines
+    assert [list(commit) for commit in commits] == [["kind", "landing", "timestamp", "rows", "dead", "missing"]] * 2
+    assert [(commit["landing"], commit["rows"]) for commit in commits] == [(2, 30), (3, 10)]
+    assert commits[0]["timestamp"] <= commits[1]["timestamp"]
     assert list(status) == ["kind", "rows", "dead", "missing", "version", "positions", "lag", "files"]
     assert (status["rows"], status["positions"], status["files"]) == (40, positions, 2)
     assert status["lag"] == {"messages": 0, "bytes": 0, "seconds": 0.0}
+
+
+def test_status_for_people_shows_the_last_ten_commits(
+    tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
+    assert exit_code(["table", "land", str(store), *lake.arguments, "--topic", "orders", "--commit-rows", "3"]) == 0
+    capfd.readouterr()
+    assert exit_code(["table", "status", lake.table]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    heading = next(number for number, text in enumerate(lines) if "landing" in text)
+    rows = [text.split() for text in lines[heading + 1 :] if text.strip()[:1].isdigit()]
+    assert [int(row[0]) for row in rows] == list(range(6, 16))
+    assert [row[-3:] for row in rows] == [["3", "0", "0"]] * 9 + [["1", "0", "0"]]
 
 
 def test_missing_messages_end_with_1_and_a_foreign_table_with_3(tmp_path: Path, table: Any) -> None:
@@ -99,6 +116,8 @@ def test_missing_messages_end_with_1_and_a_foreign_table_with_3(tmp_path: Path, 
         (["STORE", "TABLE", "--topics", "("], "regular expression"),
         (["STORE", "TABLE", "--topic", "orders", "--once", "--every", "5s"], "exclude"),
         (["STORE", "TABLE", "--topic", "orders", "--every", "soon"], "span of time"),
+        (["STORE", "TABLE", "--topic", "orders", "--every", "99999999d"], "span of time"),
+        (["STORE", "TABLE", "--topic", "orders", "--message", "Order"], "--body protobuf"),
         (["STORE", "TABLE", "--topic", "orders", "--format", "iceberg"], "--warehouse"),
         (["STORE", "TABLE", "--topic", "orders", "--body", "json"], "--schema"),
         (["STORE", "TABLE", "--topic", "orders", "--commit-rows", "0"], "whole number"),
@@ -155,6 +174,32 @@ def test_every_lands_what_comes_and_ends_at_sigterm_with_0(tmp_path: Path, store
         assert process.wait(30) == 0
     assert (last["kind"], last["rows"], last["commits"]) == ("summary", 45, 2)
     assert len(lake.messages()) == 45
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_land_with_maintenance_prints_what_was_done(kind: TableFormat, tmp_path: Path, store: Path, table: Any) -> None:
+    lake = Lake(tmp_path / "lake", kind)
+    arguments = ["land", store, *lake.arguments, "--topic", "orders", "--json"]
+    table(*arguments, "--commit-rows", 10)
+    done = table(*arguments, "--compact", "--ttl", "365d", "--expire", "12h")
+    assert (done.code, done.err) == (0, "")
+    maintenance, summary = done.lines
+    assert list(maintenance) == ["kind", "compacted", "into", "expired_rows", "removed_files", "freed_bytes"]
+    assert list(maintenance.values())[:4] == ["maintenance", 4, 1, 0]
+    assert (summary["kind"], summary["rows"], summary["commits"]) == ("summary", 0, 0)
+    assert table(*arguments, "--ttl", "1ms").lines[0]["expired_rows"] == 40
+    in_catalog = ["--warehouse", tmp_path / "lake" / "lake"] if kind is TableFormat.ICEBERG else []
+    status = table("status", lake.table, *in_catalog, "--json").lines[-1]
+    assert (status["rows"], status["positions"]) == (0, {"broker-a": {"orders": {"0": 40}}})
+    ended = table(*arguments, "--ttl", "none", "--expire", "none").lines
+    assert [line["kind"] for line in ended] == ["maintenance", "summary"]
+    assert [line["kind"] for line in table(*arguments).lines] == ["summary"]
+
+
+def test_span_that_is_none_is_refused_in_one_line(tmp_path: Path, store: Path, table: Any) -> None:
+    done = table("land", store, tmp_path / "table", "--topic", "orders", "--ttl", "soon")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "not a span of time" in done.err
 
 
 @pytest.fixture(scope="module")

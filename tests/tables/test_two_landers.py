@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from gantrymq.errors import ConfigError
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError
+from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions, PartitionBy
 from golden_stores import unpack
@@ -53,6 +56,33 @@ def test_lander_beside_the_first_one_of_a_new_table_ends(kind: TableFormat, tmp_
     assert begun.totals.rows
     assert lake.messages() == messages
     assert len(set(messages)) == len(messages)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_lander_of_dead_rows_only_that_was_frozen_before_its_commit_loses_none(
+    kind: TableFormat, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake", kind)
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("id BIGINT")
+    options = LandOptions(pattern="orders", body="json", schema=str(schema))
+    frozen = landing_of(lake, store, options, commit_rows=100)
+    passing = frozen.run_pass()
+    assert next(passing).totals.rows == 0
+    dead = len(lake.rows("__dead"))
+    table = frozen._engine._table  # type: ignore[attr-defined]
+    commit = table.commit
+
+    def late(*arguments: Any) -> Any:
+        LocalEngine(lake.target.open()).open()  # a lander whose source is away
+        return commit(*arguments)
+
+    monkeypatch.setattr(table, "commit", late)
+    with suppress(AnotherLanderError):
+        next(passing)
+        dead += 100
+    monkeypatch.undo()
+    assert len(lake.rows("__dead")) == dead
 
 
 @pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.ICEBERG])

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gantrymq.fs.real import RealFileSystem
-from gantrymq.model.message import Message
-from gantrymq.model.status import PutMessageStatus
+from gantrymq.tables.errors import TableError
 from gantrymq.tables.options import LandOptions
-from store_cases import await_dispatch, open_store
-from tables.landing_cases import FORMATS, Lake, land
-
-
-def put(path: Path, bodies: list[bytes]) -> None:
-    path.mkdir(parents=True, exist_ok=True)
-    with open_store(RealFileSystem(), path) as store:
-        for body in bodies:
-            message = Message("orders", body, keys=("k1", "k2"), tags="paid")
-            assert store.put(message).status is PutMessageStatus.PUT_OK
-        await_dispatch(store)
-
-
-def line(**fields: Any) -> bytes:
-    return json.dumps(fields).encode()
+from gantrymq.tables.query.landed import open_table
+from tables.landing_cases import FORMATS, Lake, land, line, put
 
 
 def columns(lake: Lake, *names: str) -> list[tuple[Any, ...]]:
@@ -80,7 +65,10 @@ def test_later_schema_file_adds_fields_and_widens_int(kind: Any, tmp_path: Path)
     put(path, [line(id=1 << 40, note="big")])
     _, summary = land(lake, path, LandOptions(schema=str(new)))
     assert summary.totals.dead == 0
-    if kind != "parquet":  # its files have types of their own
+    if kind == "parquet":  # its files have types of their own
+        rows = open_table(Path(lake.table)).to_table().sort_by("queue_offset")
+        assert (rows.column("id").to_pylist(), rows.column("note").to_pylist()) == ([1, 1 << 40], [None, "big"])
+    else:
         assert columns(lake, "id", "note") == [(1, None), (1 << 40, "big")]
     put(path, [line(id=3)])
     assert land(lake, path, LandOptions())[1].totals.rows == 1
@@ -95,3 +83,28 @@ def test_field_called_like_a_column_of_the_message_lands_under_another_name(tmp_
     land(lake, path, LandOptions(topics=("orders",), body="json", schema=str(schema)))
     (row,) = lake.rows()
     assert (row["topic"], row["tags"], row["body_topic"], row["body_Tags"]) == ("orders", "paid", "mine", 3)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_field_that_is_called_like_a_partition_lands_under_another_name(kind: Any, tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
+    put(path, [line(landed_day=1, Landed_Hour="x", _file=2)])
+    options = LandOptions(topics=("orders",), body="json", schema="infer")
+    assert land(lake, path, options)[1].totals.rows == 1
+    assert columns(lake, "body_landed_day", "body_Landed_Hour", "body__file") == [(1, "x", 2)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_dead_rows_of_a_table_that_was_made_again_are_not_taken_for_the_old_ones(kind: Any, tmp_path: Path) -> None:
+    lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
+    options = LandOptions(topics=("orders",), body="text")
+    for number in range(3):
+        put(path, [b"\xff%d" % number])
+        land(lake, path, options)
+    shutil.rmtree(lake.table)
+    put(path, [b"\xffnew"])
+    with pytest.raises(TableError, match="__dead: has later landings"):
+        land(lake, path, options)
+    shutil.rmtree(f"{lake.table}__dead")
+    land(lake, path, options)
+    assert sorted(row["queue_offset"] for row in lake.rows("__dead")) == [0, 1, 2, 3]

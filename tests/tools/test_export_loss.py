@@ -105,6 +105,25 @@ def zero_units(store: KnownStore) -> None:
             path.write_bytes(raw)
 
 
+def rename_last_message_and_swap_it(store: KnownStore) -> None:
+    """The last record of a queue names another topic, and lies where one of a third queue was."""
+    pairs = (
+        (last, other)
+        for last in store.puts
+        if last._replace(queue_offset=last.queue_offset + 1) not in store.puts
+        for other in store.puts
+        if store.puts[other].size_bytes == store.puts[last].size_bytes
+        and other[:2] != last[:2]
+        and other.queue_offset > 0
+        and other._replace(queue_offset=other.queue_offset + 1) in store.puts
+    )
+    at, there = (store.puts[slot] for slot in next(pairs))
+    store.flip(at.phy_offset + 88 + len(at.body) + 1, 1)
+    raw = store.read(at.phy_offset, at.size_bytes)
+    store.write(at.phy_offset, store.read(there.phy_offset, there.size_bytes))
+    store.write(there.phy_offset, raw)
+
+
 def zero_units_and_bodies(store: KnownStore) -> None:
     zero_units(store)
     several_bodies(store)
@@ -163,6 +182,7 @@ DAMAGES: dict[str, Callable[[KnownStore], None]] = {
     "no queues, and bodies": no_queues_and_bodies,
     "units": zero_units,
     "units and bodies": zero_units_and_bodies,
+    "a last message renamed and swapped": rename_last_message_and_swap_it,
     "no checkpoint, and bodies": no_checkpoint,
     "killed, and bodies": killed,
     "a file copied over the one before": copy_over,

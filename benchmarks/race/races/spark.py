@@ -24,7 +24,8 @@ from benchmarks.race.race import JAVA, OURS, Race, Row
 from benchmarks.race.spark_driver import SparkDriver
 from benchmarks.race.track import Track
 
-_ROWS = {100: 2_000_000, 1024: 2_000_000}
+_ROWS = 2_000_000
+_SIZES_BYTES = (100, 1024)
 _TOPIC = "bench"
 _QUEUES = 4
 _FORMATS = {JAVA: "kafka", OURS: "rocketmq"}
@@ -40,7 +41,7 @@ def races(track: Track) -> Iterator[Race]:
     """Reads of a store and of a live broker, and a write; none if Java, Maven or PySpark is missing."""
     if track.java is None or shutil.which("mvn") is None or find_spec("pyspark") is None:
         return
-    for body_size in _ROWS:
+    for body_size in _SIZES_BYTES:
         for to in ("noop", "parquet"):
             yield _read(track, body_size, to, is_live=False)
         yield _read(track, body_size, "noop", is_live=True)
@@ -62,7 +63,7 @@ class Stage:
 
     def __init__(self, track: Track, body_size: int, *, is_live: bool = False) -> None:
         self._track, self._body_size, self._is_live = track, body_size, is_live
-        self.rows = track.amount(_ROWS[body_size])
+        self.rows = track.amount(_ROWS)
         self.kafka = ""  # the broker's address while it runs
         self._sparks: dict[str, SparkDriver] = {}
         self._options: dict[str, dict[str, Any]] = {}
@@ -94,6 +95,11 @@ class Stage:
         """Let a side execute an order. Returns its rows per second."""
         order = {"options": self._options[side], "target": self._folder / "target", **order}
         return {_RATE: self.rows / float(self._sparks[side].ask(format=_FORMATS[side], **order)["wall_s"])}
+
+    @property
+    def sparks(self) -> Mapping[str, SparkDriver]:
+        """The Spark of each side, while they run."""
+        return self._sparks
 
     def prepare(self, folder: Path) -> None:
         """Write the store with the real RocketMQ."""

@@ -15,7 +15,7 @@ _IN_STORE: tuple[str, ...] = (
     *("info", "usage", "dump", "show", "log", "query", "at", "pending", "verify", "export"),
     *("recover", "rebuild", "salvage", "ingest", "preflight"),
 )
-_IN_TABLE: tuple[str, ...] = ("land", "status")
+_IN_TABLE: tuple[str, ...] = ("land", "retry", "status")
 _OTHERS: tuple[str, ...] = (
     *("produce", "consume", "serve", "namesrv", "broker", "proxy", "console"),
     *("sql", "completion", "man"),

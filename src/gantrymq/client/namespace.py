@@ -14,7 +14,7 @@ _SYSTEM_PREFIXES = (system_names.SYSTEM_TOPIC_PREFIX, system_names.SYSTEM_GROUP_
 
 def wrap_namespace(namespace: str, name: str) -> str:
     """The name of a topic or group within a namespace. System names and names that have the prefix stay unchanged."""
-    if not namespace or not name or _is_system(name):
+    if not namespace or not name or is_system_name(name):
         return name
     prefix, rest = _split_prefix(name)
     inside = f"{namespace}{SEPARATOR}"
@@ -35,7 +35,8 @@ def without_namespace(namespace: str, name: str) -> str:
     return short if wrap_namespace(namespace, short) == name else name
 
 
-def _is_system(name: str) -> bool:
+def is_system_name(name: str) -> bool:
+    """Whether a topic or a group is RocketMQ's own."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_PREFIXES)
 
 

@@ -12,8 +12,10 @@ DEAD, AUDIT = "__dead", "__audit"
 """The suffixes of the tables beside a table."""
 
 ORIGIN_TOPIC = "origin_topic"
-PARTITION = "landed_partition"
-"""The column of the day or hour in formats whose partitions are columns."""
+PARTITIONS = ("landed_day", "landed_hour")
+"""The columns of the day or hour in formats whose partitions are columns."""
+COMPRESSION = "landed_compression"
+"""The column of dead rows whose bodies could not be decompressed."""
 
 _KEYS = pa.list_(pa.field("element", pa.string()))
 _MESSAGE = (
@@ -41,6 +43,8 @@ DEAD_SCHEMA = pa.schema(
         # The rest of the message, from which `table retry` makes its row.
         *(field.with_name(f"landed_{field.name}") for field in _MESSAGE if field.name in _NOT_IN_DEAD),
         pa.field(f"landed_{ORIGIN_TOPIC}", pa.string()),
+        # Null for a body that is not compressed; else the bits of sysFlag that say how it is.
+        pa.field(COMPRESSION, pa.int32()),
     ]
 )
 AUDIT_SCHEMA = pa.schema(
@@ -76,7 +80,7 @@ def column_names(bodies: pa.Schema, *, has_origin: bool) -> list[str]:
     A field that is called like a column of the message, or like another field in another case, gets the prefix
     ``body_``: the names of a table's columns differ in more than case.
     """
-    used = {name.lower() for name in (*message_schema(has_origin=True).names, PARTITION)}
+    used = {name.lower() for name in (*message_schema(has_origin=True).names, *PARTITIONS)}
     names = []
     for name in bodies.names:
         shown = name
@@ -87,11 +91,27 @@ def column_names(bodies: pa.Schema, *, has_origin: bool) -> list[str]:
     return names
 
 
-def dead_from_message(message: pa.RecordBatch, bodies: pa.Array, reasons: pa.Array, version: str) -> pa.RecordBatch:
-    """Dead rows of messages whose bodies do not fit; ``message`` has the columns in front of the body's."""
+def dead_from_message(
+    message: pa.RecordBatch, bodies: pa.Array, reasons: pa.Array, version: str, compressions: pa.Array | None = None
+) -> pa.RecordBatch:
+    """Dead rows of messages whose bodies do not fit; ``message`` has the columns in front of the body's.
+
+    ``compressions`` are the values of the column ``landed_compression``: None if no body is compressed.
+    """
     columns = {name: message.column(name) for name in message.schema.names}
     columns |= {f"landed_{name}": column for name, column in columns.items()}
     columns |= {"body": bodies, "reason": reasons, "schema_version": pa.repeat(version, message.num_rows)}
-    missing = pa.nulls(message.num_rows, pa.string())
-    arrays = [columns.get(field.name, missing) for field in DEAD_SCHEMA]
+    if compressions is not None:
+        columns[COMPRESSION] = compressions
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(message.num_rows, field.type)
+        for field in DEAD_SCHEMA
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=DEAD_SCHEMA)
+
+
+def message_from_dead(dead: pa.RecordBatch, *, has_origin: bool) -> pa.RecordBatch:
+    """The columns in front of the body's: the reverse of :func:`dead_from_message`."""
+    schema = message_schema(has_origin=has_origin)
+    names = [field.name if field.name in dead.schema.names else f"landed_{field.name}" for field in schema]
+    return pa.RecordBatch.from_arrays([dead.column(name) for name in names], schema=schema)

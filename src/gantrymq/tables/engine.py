@@ -7,12 +7,14 @@ Thread rule: an engine belongs to one thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from gantrymq.tables.bodies.body_format import BodyFormat
+from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.rows import Conversion
 from gantrymq.tables.sources.steps import Step
@@ -65,6 +67,12 @@ class LandingEngine(Protocol):
         ``state`` is that of the step, whose ``totals`` are still those of ``head``. :func:`complete` adds what the
         reading has shown. Raises AnotherLanderError if the table is not at ``head`` any more, and then leaves nothing.
         """
+        ...
+
+    def maintain(
+        self, head: Head, options: MaintenanceOptions, remembered: Mapping[str, Any], stopped: Callable[[], bool]
+    ) -> tuple[Head, Maintained]:
+        """What :meth:`gantrymq.tables.maintenance.maintainer.Maintainer.run` does."""
         ...
 
     def count_files(self) -> int:

@@ -30,6 +30,13 @@ class AnotherLanderError(TableError):
         super().__init__(table, "another `table land` has landed in it meanwhile; nothing of this commit was written")
 
 
+class TableChangedError(TableError):
+    """Another program has committed to the table while its files were rewritten; nothing of the rewriting is in it."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(table, "another program has changed it while its files were rewritten; run `table land` again")
+
+
 class LogDeletedError(StoreError):
     """Retention has deleted a file of a log after the plan of a landing and before it was read."""
 

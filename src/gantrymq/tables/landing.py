@@ -9,9 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.errors import ConfigError
+from gantrymq.tables.columns import AUDIT, DEAD
 from gantrymq.tables.engine import Head, Landed, LandingEngine
 from gantrymq.tables.errors import AnotherLanderError, LogDeletedError
 from gantrymq.tables.local.target import TOPIC, TableTarget
+from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
 from gantrymq.tables.options import LandOptions, PartitionBy
 from gantrymq.tables.rows import Conversion
 from gantrymq.tables.selection import TopicChoice
@@ -95,11 +99,29 @@ def lag_json(lag: Lag) -> dict[str, float]:
 def tables_of(
     target: TableTarget, options: LandOptions, make_source: MakeMessageSource
 ) -> list[tuple[TableTarget, LandOptions]]:
-    """The tables that a landing means: ``target``, or one for each topic. Raises what the source raises."""
+    """The tables that a landing means: ``target``, or one for each topic.
+
+    Raises ConfigError if two topics have one table, or if a table would be one of those beside a table, and what the
+    source raises.
+    """
     if TOPIC not in target.table:
+        _refuse_side(target.table)
         return [(target, options)]
-    topics = make_source(options.choice()).topics()
-    return [(target.of_topic(topic), options.of_topic(topic)) for topic in topics]
+    tables: dict[str, tuple[TableTarget, LandOptions]] = {}
+    for topic in make_source(options.choice()).topics():
+        meant, landed = target.of_topic(topic), options.of_topic(topic)
+        _refuse_side(meant.table)
+        if meant.table in tables:
+            other = tables[meant.table][1].topics[0]
+            allowed = f"another table for each topic, and {other} and {topic} are both {meant.table}: land one apart"
+            raise ConfigError("TABLE", target.table, allowed)
+        tables[meant.table] = meant, landed
+    return list(tables.values())
+
+
+def _refuse_side(table: str) -> None:
+    if table.rstrip("/").endswith((DEAD, AUDIT)):
+        raise ConfigError("TABLE", table, f"a name without {DEAD} or {AUDIT} at its end: those are beside a table")
 
 
 class Landing:
@@ -115,14 +137,21 @@ class Landing:
         make_source: MakeMessageSource,
         options: LandOptions,
         commit_rows: int = DEFAULT_COMMIT_ROWS,
+        clock: Clock | None = None,
     ) -> None:
         """Nothing is read yet."""
+        self._clock = clock or SystemClock()
         self._engine, self._make_source, self._given, self._commit_rows = engine, make_source, options, commit_rows
         self._head: Head | None = None
         self._source: MessageSource | None = None
         self._options = options
         self._conversion: Conversion | None = None
         self.summary = Summary()
+
+    @property
+    def state(self) -> TableState:
+        """The state of the table after the last commit that is known."""
+        return self._head.state if self._head is not None else TableState()
 
     def run_pass(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[Commit]:
         """Land what is new now; yields each commit when it is durable. ``stopped`` ends the pass after a commit.
@@ -143,9 +172,32 @@ class Landing:
                 raise
         raise last
 
+    def maintain(
+        self, *, compact: bool, is_exact: bool, stopped: Callable[[], bool] = lambda: False
+    ) -> Maintained | None:
+        """Compact and clean the table after a pass, as its options say; None without a table or a step.
+
+        ``is_exact`` is for the only pass of a run (:class:`~gantrymq.tables.maintenance.options.MaintenanceOptions`).
+        Raises AnotherLanderError, TableChangedError, TableError, DiskFullError, OSError.
+        """
+        ttl_s, expire_s = self._options.ttl_s, self._options.expire_s
+        options = MaintenanceOptions.of(compact=compact, ttl_s=ttl_s, expire_s=expire_s, is_exact=is_exact)
+        if self._head is None or not (
+            options.is_any or self._given.ttl_s is not None or self._given.expire_s is not None
+        ):
+            return None
+        try:
+            self._head, done = self._engine.maintain(self._head, options, self._remembered(), stopped)
+        except BaseException:
+            self._source = None  # the commit may have taken place: only the table knows
+            raise
+        return done
+
     def _planned(self, stopped: Callable[[], bool]) -> Iterator[Commit]:
         """Land the steps of one plan."""
         source, conversion = self._opened()
+        if self._options.ttl_s:
+            conversion = replace(conversion, from_ms=self._clock.now_ms() - int(self._options.ttl_s * 1000))
         head = self._head
         for step in source.steps(head.state if head is not None else TableState(), self._commit_rows):
             if step.is_empty:

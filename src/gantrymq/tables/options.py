@@ -29,7 +29,8 @@ class LandOptions:
 
     None and the empty tuple stand for an option that was not given. :meth:`merged` takes it from the table. ``body``,
     ``schema`` and ``message`` are those of :func:`gantrymq.tables.bodies.formats.body_format`, and ``bodies`` is what
-    the table remembers of the format. ``sources`` are those of the last landing, for the lag.
+    the table remembers of the format. ``sources`` are those of the last landing, for the lag. ``ttl_s`` and
+    ``expire_s`` are spans of the maintenance (:mod:`gantrymq.tables.maintenance`), of which 0 turns a step off.
     """
 
     topics: tuple[str, ...] = ()
@@ -42,6 +43,8 @@ class LandOptions:
     message: str | None = None
     bodies: Mapping[str, str] | None = None
     sources: tuple[str, ...] = ()
+    ttl_s: float | None = None
+    expire_s: float | None = None
 
     def merged(self, remembered: Mapping[str, Any]) -> LandOptions:
         """These options, completed by those of the table. Raises ConfigError for one that a table cannot change."""
@@ -66,6 +69,8 @@ class LandOptions:
             self.message,
             dict(remembered["bodies"]),
             self.sources or tuple(remembered["sources"]),
+            remembered.get("ttl") if self.ttl_s is None else self.ttl_s,
+            remembered.get("expire") if self.expire_s is None else self.expire_s,
         )
 
     def of_topic(self, topic: str) -> LandOptions:
@@ -82,6 +87,8 @@ class LandOptions:
             "partitionBy": str(self.partition_by),
             "bodies": dict(self.bodies or {}),
             "sources": list(self.sources),
+            "ttl": self.ttl_s,
+            "expire": self.expire_s,
         }
 
     def choice(self) -> TopicChoice:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from gantrymq.client.namespace import RETRY_PREFIX
 from gantrymq.errors import CorruptRecordError
 from gantrymq.kernels import codes
+from gantrymq.model import flags
 from gantrymq.model.message import PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_RETRY_TOPIC
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.tables.bodies.body_format import BodyFormat, GrowingFormat
@@ -53,11 +54,15 @@ class LandedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """How records become rows: the choice of topics, and the format of the bodies."""
+    """How records become rows: the choice of topics, and the format of the bodies.
+
+    Messages with a store timestamp before ``from_ms`` become no rows.
+    """
 
     choice: TopicChoice
     bodies: BodyFormat
     max_body_bytes: int = MAX_DECOMPRESSED_BODY_SIZE
+    from_ms: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -107,21 +112,47 @@ def audit_rows(findings: Sequence[AuditFinding]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=AUDIT_SCHEMA)
 
 
+class BodyRows:
+    """The rows of messages: the columns in front of the body's, and the body's, which may grow."""
+
+    def __init__(self, conversion: Conversion, growth: BodyGrowth, *, is_fixed: bool = False) -> None:
+        self._conversion, self._growth, self._is_fixed = conversion, growth, is_fixed
+        self._schema = self._grown_schema()
+
+    @property
+    def version(self) -> str:
+        """The name of the schema by which the last bodies were decoded."""
+        return self._growth.bodies.version
+
+    def _grown_schema(self) -> pa.Schema:
+        return table_schema(self._growth.bodies.schema, has_origin=self._conversion.choice.has_origin)
+
+    def decode(self, message: pa.RecordBatch, bodies: pa.BinaryArray) -> tuple[pa.RecordBatch, Sequence[str | None]]:
+        """The rows of the messages whose bodies fit, and for each message None or the reason why it does not."""
+        if not self._is_fixed and self._growth.see(bodies):
+            self._schema = self._grown_schema()
+        decoded = self._growth.bodies.decode(bodies)
+        columns = decoded.columns
+        fits = [reason is None for reason in decoded.reasons]
+        if not all(fits):
+            mask = pa.array(fits, pa.bool_())
+            message, columns = message.filter(mask), columns.filter(mask)
+        arrays = [*message.columns, *columns.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), decoded.reasons
+
+
 class _Converter:
     """Converts the records of one broker."""
 
     def __init__(self, broker: str, conversion: Conversion, growth: BodyGrowth, *, is_fixed: bool) -> None:
         self.broker = broker
-        self._conversion, self._growth, self._is_fixed = conversion, growth, is_fixed
-        self._schema = self._grown_schema()
+        self._conversion = conversion
+        self._rows = BodyRows(conversion, growth, is_fixed=is_fixed)
         self._message = message_schema(has_origin=conversion.choice.has_origin)
         self._refused: dict[int, str] = {}
         self._generations = np.zeros(0, np.int64)
         self._unpacked = self._batches(decompress=True)
         self._stored: ArrowBatches | None = None
-
-    def _grown_schema(self) -> pa.Schema:
-        return table_schema(self._growth.bodies.schema, has_origin=self._conversion.choice.has_origin)
 
     def _batches(self, *, decompress: bool) -> ArrowBatches:
         return ArrowBatches(
@@ -134,7 +165,7 @@ class _Converter:
         )
 
     def _refuse(self, error: CorruptRecordError) -> None:
-        self._refused[error.offset] = error.reason
+        self._refused[error.offset] = str(error.__cause__ or error.reason)
 
     def _generation_column(self, batch: LogBatch, kind: pa.DataType) -> pa.Array:
         return numbers_array(self._generations[batch.queues].astype(np.int32))
@@ -142,7 +173,7 @@ class _Converter:
     def convert(self, records: Records) -> Iterator[LandedBatch]:
         """The rows of a batch, and its dead rows."""
         self._generations = records.generations
-        batch = self._with_chosen_origin(records.batch)
+        batch = self._new_enough(self._with_chosen_origin(records.batch))
         if not batch.count:
             return
         self._refused.clear()
@@ -150,6 +181,13 @@ class _Converter:
             yield from self._decoded(rows)
         if self._refused:
             yield from self._undecodable(batch)
+
+    def _new_enough(self, batch: LogBatch) -> LogBatch:
+        """The batch without messages that are too old."""
+        if self._conversion.from_ms is None:
+            return batch
+        is_new = batch.row(codes.STORE_TIMESTAMP) >= self._conversion.from_ms
+        return batch if is_new.all() else batch.take(is_new)
 
     def _with_chosen_origin(self, batch: LogBatch) -> LogBatch:
         """The batch without messages of retry topics that came from topics which are not chosen."""
@@ -166,22 +204,14 @@ class _Converter:
     def _decoded(self, rows: pa.RecordBatch) -> Iterator[LandedBatch]:
         bodies = rows.column(rows.num_columns - 1)
         message = rows.select(self._message.names)
-        if not self._is_fixed and self._growth.see(bodies):
-            self._schema = self._grown_schema()
-        decoded = self._growth.bodies.decode(bodies)
-        columns = decoded.columns
-        fits = [reason is None for reason in decoded.reasons]
-        if not all(fits):
-            mask = pa.array(fits)
-            bad = pa.array([not fit for fit in fits])
-            reasons = pa.array([reason for reason in decoded.reasons if reason is not None], pa.string())
-            version = self._growth.bodies.version
-            dead = dead_from_message(message.filter(bad), bodies.filter(bad), reasons, version)
+        landed, reasons = self._rows.decode(message, bodies)
+        if landed.num_rows < message.num_rows:
+            bad = pa.array([reason is not None for reason in reasons])
+            texts = pa.array([reason for reason in reasons if reason is not None], pa.string())
+            dead = dead_from_message(message.filter(bad), bodies.filter(bad), texts, self._rows.version)
             yield LandedBatch(RowKind.DEAD, dead)
-            message, columns = message.filter(mask), columns.filter(mask)
-        if message.num_rows:
-            arrays = [*message.columns, *columns.columns]
-            yield LandedBatch(RowKind.ROWS, pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        if landed.num_rows:
+            yield LandedBatch(RowKind.ROWS, landed)
 
     def _undecodable(self, batch: LogBatch) -> Iterator[LandedBatch]:
         """The records whose bodies cannot be decompressed, as dead rows with the bodies as they are stored."""
@@ -190,9 +220,15 @@ class _Converter:
         self._stored = self._stored or self._batches(decompress=False)
         for rows in self._stored.convert(refused):
             message, bodies = rows.select(self._message.names), rows.column(rows.num_columns - 1)
-            texts = pa.array([f"body: {reason}" for reason in reasons], pa.string())
-            dead = dead_from_message(message, bodies, texts, self._growth.bodies.version)
+            texts = pa.array([undecodable(reason) for reason in reasons], pa.string())
+            kinds = numbers_array((refused.row(codes.SYS_FLAG) & flags.COMPRESSION_MASK).astype(np.int32))
+            dead = dead_from_message(message, bodies, texts, self._rows.version, kinds)
             yield LandedBatch(RowKind.DEAD, dead)
+
+
+def undecodable(reason: str) -> str:
+    """The reason of a dead row whose body cannot be decompressed."""
+    return f"body: {reason}"
 
 
 def _origin_topics(batch: LogBatch, kind: pa.DataType) -> pa.Array:

@@ -19,6 +19,7 @@ from gantrymq.tables.errors import TableError
 from gantrymq.tools.queue_key import QueueKey
 
 FORMAT = 1
+_KEPT_COMMITS = 10
 _RANDOM_BITS = 24  # a Delta transaction's version is a Java long, and must grow
 
 
@@ -55,6 +56,16 @@ class LandedCounts:
         return LandedCounts(self.rows + other.rows, self.dead + other.dead, self.missing + other.missing)
 
 
+class CommitNote(NamedTuple):
+    """A commit: the number of the landing, its time, and its numbers. ``dead`` of a retry is negative."""
+
+    landing: int
+    time_ms: int
+    rows: int
+    dead: int
+    missing: int
+
+
 @dataclass(frozen=True, slots=True)
 class TableFile:
     """A Parquet file of a table.
@@ -75,8 +86,10 @@ class TableState:
     """The state of a table after ``landings`` commits.
 
     ``pending`` has the files of dead rows and of the account that belong to the last commit, by the suffix of their
-    table. They are added to those tables after the commit; :mod:`gantrymq.tables.local.side_tables` repeats that after
-    a kill. ``told`` are hashes of findings without a queue position, so that each is told once.
+    table. They are added to those tables after the commit, or by the next process
+    (:mod:`gantrymq.tables.local.engine`). In the tables that ``replaced`` names they take the place of all other files.
+    ``told`` are hashes of findings without a queue position, so that each is told once. ``commits`` are the last ones,
+    the newest at the end.
     """
 
     landings: int = 0
@@ -87,12 +100,23 @@ class TableState:
     totals: LandedCounts = LandedCounts()
     told: tuple[int, ...] = ()
     pending: Mapping[str, tuple[TableFile, ...]] = field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+    commits: tuple[CommitNote, ...] = ()
 
     def next(self) -> TableState:
         """The state of the next commit, with an id of its own."""
         landings = self.landings + 1
-        commit_id = landings << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
-        return replace(self, landings=landings, commit_id=commit_id, pending={})
+        commit_id = max(landings << _RANDOM_BITS, self.commit_id + 1) + secrets.randbits(_RANDOM_BITS)
+        return replace(self, landings=landings, commit_id=commit_id, pending={}, replaced=())
+
+    def counted(self, counts: LandedCounts, now_ms: int) -> TableState:
+        """The state with the numbers of its commit, which is made now."""
+        note = CommitNote(self.landings, now_ms, counts.rows, counts.dead, counts.missing)
+        return replace(self, totals=self.totals.plus(counts), commits=(*self.commits, note)[-_KEPT_COMMITS:])
+
+    def rewritten(self) -> TableState:
+        """The state of a commit between two landings. It has an id of its own, so a landing that had begun ends."""
+        return replace(self, commit_id=self.commit_id + 1 + secrets.randbits(_RANDOM_BITS))
 
     def positions(self) -> dict[str, dict[str, dict[str, int]]]:
         """``{broker: {topic: {queue: next offset}}}``, as the command prints it."""
@@ -120,6 +144,8 @@ class TableState:
             "totals": asdict(self.totals),
             "told": list(self.told),
             "pending": {side: [asdict(file) for file in files] for side, files in self.pending.items()},
+            "replaced": list(self.replaced),
+            "commits": [list(note) for note in self.commits],
         }
         return json.dumps(document, separators=(",", ":"))
 
@@ -149,6 +175,8 @@ class TableState:
                 LandedCounts(**document["totals"]),
                 tuple(document["told"]),
                 {side: tuple(TableFile(**file) for file in files) for side, files in document["pending"].items()},
+                tuple(document.get("replaced", ())),
+                tuple(CommitNote(*note) for note in document.get("commits", ())),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableError(table, f"its state cannot be read: {error!r}") from error

@@ -153,6 +153,12 @@ def test_number_beyond_2_to_53_becomes_the_nearest_double() -> None:
     assert decoded("d DOUBLE", b'{"d": 9007199254740993}') == [{"d": 9007199254740992.0}]
 
 
+@pytest.mark.parametrize("more", ["", ", o STRUCT<x: INT>"])  # the ways of flat and of nested objects
+def test_zero_with_any_exponent_is_a_decimal(more: str) -> None:
+    bodies = [b'{"n": 0e999999999}', b'{"n": -0.0e-999999}', b'{"n": 0E9}']
+    assert [row["n"] for row in decoded(f"n DECIMAL(5,2){more}", *bodies)] == [0, 0, 0]
+
+
 def test_unknown_field_is_ignored() -> None:
     assert decoded("a INT", b'{"a": 1, "z": {"y": [1, {"x": null}]}, "q": "a:b", "A": 2, "e": 1e999}') == [{"a": 1}]
 

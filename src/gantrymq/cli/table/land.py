@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,13 +12,18 @@ import typer
 from gantrymq.cli.options import AsJson
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.stop_signals import Interrupted, StopSignals
+from gantrymq.cli.table.exported_metrics import exported_metrics
 from gantrymq.cli.table.land_options import (
     Body,
+    CommitGroup,
     CommitRows,
+    Compact,
     DeadLetters,
     Every,
+    Expire,
     FormatOption,
     MessageName,
+    MetricsSettings,
     Once,
     PartitionOption,
     Paths,
@@ -25,8 +31,9 @@ from gantrymq.cli.table.land_options import (
     SchemaFile,
     Topic,
     Topics,
+    Ttl,
 )
-from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, group_offsets, target
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
 
 if TYPE_CHECKING:
@@ -35,9 +42,12 @@ if TYPE_CHECKING:
     from gantrymq.tables.engine import LandingEngine
     from gantrymq.tables.landing import Landing, Summary
     from gantrymq.tables.local.target import TableTarget
+    from gantrymq.tables.metrics import LandingMetrics
     from gantrymq.tables.options import LandOptions
     from gantrymq.tables.selection import TopicChoice
+    from gantrymq.tables.sources.group_offsets import GroupOffsets
     from gantrymq.tables.sources.steps import MessageSource
+    from gantrymq.tables.state import TableState
 
 
 def land(
@@ -54,11 +64,16 @@ def land(
     dlq: DeadLetters = False,
     partition_by: PartitionOption = None,
     commit_rows: CommitRows = None,
+    commit_group: CommitGroup = None,
+    compact: Compact = False,
+    ttl: Ttl = None,
+    expire: Expire = None,
     warehouse: Warehouse = None,
     catalog: CatalogName = None,
     catalog_set: CatalogSet = None,
     engine: EngineOption = Engine.LOCAL,
     spark_conf: SparkConf = None,
+    set_: MetricsSettings = None,
     json: AsJson = False,
 ) -> None:
     """Land topics in a table of Delta, Iceberg or Parquet, exactly once.
@@ -67,6 +82,7 @@ def land(
     killed at any time, and continues where the table is. SOURCE may be running,
     stopped, crashed or damaged; it is not changed. TABLE__dead has the bodies
     that do not fit, TABLE__audit the messages that are missing, with reasons.
+    --compact, --ttl and --expire maintain the table after the landing.
     A table remembers its options. {topic} in TABLE makes a table for each topic.
     The exit code is 1 if rows are dead or messages missing.
 
@@ -76,6 +92,7 @@ def land(
         gantrymq table land /data/store '/lake/{topic}' --topics '.*' --every 30s
         gantrymq table land '/data/*/store' sales.orders --topic orders --warehouse /lake
         gantrymq table land /data/store /lake/typed --topic orders --body json --schema infer --json
+        gantrymq table land /data/store /lake/orders --compact --ttl 30d
     """
     if once and every is not None:
         raise typer.BadParameter("--once and --every exclude each other")
@@ -88,18 +105,19 @@ def land(
     options = LandOptions(
         tuple(topic or ()), topics, retries, dlq,
         PartitionBy(partition_by) if partition_by else None, body.value if body else None, schema, message,
-        sources=tuple(sources),
+        sources=tuple(sources), ttl_s=ttl, expire_s=expire,
     )  # fmt: skip
-    running = _Running(sources, meant, options, commit_rows)
-    if engine is Engine.LOCAL:
-        if spark_conf:
-            raise typer.BadParameter("--spark-conf is for --engine spark")
-        _land(running, every, json=json)
-        return
-    from gantrymq.cli.spark_engine import on_spark
+    running = _Running(sources, meant, options, commit_rows, compact=compact)
+    if engine is Engine.LOCAL and spark_conf:
+        raise typer.BadParameter("--spark-conf is for --engine spark")
+    with ExitStack() as stack:
+        running.metrics = stack.enter_context(exported_metrics(set_))
+        if commit_group is not None:
+            running.show_positions(stack.enter_context(group_offsets(sources, commit_group)))
+        if engine is Engine.SPARK:
+            from gantrymq.cli.spark_engine import on_spark
 
-    with on_spark(spark_conf, shown=every is None) as spark:
-        running.on_spark(spark)
+            running.on_spark(stack.enter_context(on_spark(spark_conf, shown=every is None)))
         _land(running, every, json=json)
 
 
@@ -107,6 +125,7 @@ def _land(running: _Running, every_s: float | None, *, json: bool) -> None:
     with StopSignals() as signals, _reported(json) as report:
         if every_s is None:
             running.run_pass(report, lambda: signals.number is not None)
+            running.maintain(report, lambda: signals.number is not None, is_exact=True)
         else:
             _repeat(running, report, signals, every_s)
         summary = running.summary()
@@ -123,14 +142,22 @@ Report = Callable[[dict[str, Any]], None]
 class _Running:
     """The landings of a command: one, or one for each topic."""
 
-    def __init__(self, sources: list[str], meant: TableTarget, options: LandOptions, commit_rows: int | None) -> None:
+    def __init__(
+        self, sources: list[str], meant: TableTarget, options: LandOptions, commit_rows: int | None, *, compact: bool
+    ) -> None:
         from gantrymq.tables.landing import DEFAULT_COMMIT_ROWS
 
         self._sources, self._meant, self._options = sources, meant, options
-        self._given_rows = commit_rows
+        self._given_rows, self._compact = commit_rows, compact
         self._commit_rows = commit_rows or DEFAULT_COMMIT_ROWS
         self._landings: dict[str, Landing] = {}
+        self.metrics: LandingMetrics | None = None
         self._make_engine: Callable[[TableTarget], LandingEngine] = _local_engine
+        self._show: Callable[[TableState], None] = lambda state: None
+
+    def show_positions(self, offsets: GroupOffsets) -> None:
+        """Let the offsets of a group follow the positions."""
+        self._show = lambda state: offsets.commit(state.queues)
 
     def on_spark(self, spark: SparkSession) -> None:
         """Let the executors of ``spark`` write the files."""
@@ -141,19 +168,42 @@ class _Running:
 
     def run_pass(self, report: Report, stopped: Callable[[], bool]) -> None:
         """Land what is new now."""
-        for landing in self._of_pass():
+        for table, landing in self._of_pass():
+            began_s, commits = time.monotonic(), 0
             for commit in landing.run_pass(stopped):
                 report(commit.as_json())
+                self._show(commit.state)
+                commits += 1
+                if self.metrics is not None:
+                    self.metrics.committed(table, commit, time.monotonic() - began_s)
+                began_s = time.monotonic()
+            self._show(landing.state)  # an earlier run may have been killed before it
             if stopped():
                 return
+            if self.metrics is not None:
+                self.metrics.passed(table, commits)
 
-    def _of_pass(self) -> Iterator[Landing]:
+    def maintain(self, report: Report, stopped: Callable[[], bool], *, is_exact: bool) -> None:
+        """Maintain the tables after a pass. A run that repeats itself tells only what was done."""
+        from gantrymq.tables.maintenance.options import Maintained
+
+        done = []
+        for landing in self._landings.values():
+            if stopped():
+                break
+            of_table = landing.maintain(compact=self._compact, is_exact=is_exact, stopped=stopped)
+            done += [of_table] if of_table is not None else []
+        total = sum(done, Maintained())
+        if done and (is_exact or total != Maintained()):
+            report(total.as_json())
+
+    def _of_pass(self) -> Iterator[tuple[str, Landing]]:
         from gantrymq.tables.landing import tables_of
 
         for meant, options in tables_of(self._meant, self._options, self._source):
             if meant.table not in self._landings:
                 self._landings[meant.table] = self._landing(meant, options)
-            yield self._landings[meant.table]
+            yield meant.table, self._landings[meant.table]
 
     def _landing(self, meant: TableTarget, options: LandOptions) -> Landing:
         from gantrymq.tables.landing import Landing
@@ -180,8 +230,6 @@ def _local_engine(meant: TableTarget) -> LandingEngine:
 
 def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: float) -> None:
     """Land again and again until a signal. A source or catalog that is away is asked again for a while."""
-    import time
-
     from gantrymq.tables.patience import Patience
 
     patience = Patience()
@@ -189,10 +237,13 @@ def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: fl
         began = time.monotonic()
         try:
             running.run_pass(report, lambda: signals.number is not None)
+            running.maintain(report, lambda: signals.number is not None, is_exact=False)
             patience.succeeded()
         except Exception as error:
             if not patience.allows(error):
                 raise
+            if running.metrics is not None:
+                running.metrics.failed()
             warn(f"is tried again in {every_s:g} s: {error}")
         try:
             signals.waiting(True)
@@ -222,6 +273,9 @@ def _reported(json: bool) -> Iterator[Report]:
 def _print(fields: dict[str, Any]) -> None:
     from gantrymq.model.texts import count_text
 
+    if fields["kind"] == "maintenance":
+        _print_maintenance(fields)
+        return
     rows = count_text(fields["rows"], "row")
     faults = [f"{fields[name]} {name}" for name in ("dead", "missing") if fields[name]]
     told = ", ".join([rows, *faults])
@@ -230,3 +284,13 @@ def _print(fields: dict[str, Any]) -> None:
         print_line(f"version {fields['version']}: {told}; {count_text(left, 'message')} left")
     else:
         print_line(f"{told} landed in {count_text(fields['commits'], 'commit')}")
+
+
+def _print_maintenance(fields: dict[str, Any]) -> None:
+    from gantrymq.model.size import size_text
+    from gantrymq.model.texts import count_text
+
+    compacted = f"{count_text(fields['compacted'], 'file')} compacted into {fields['into']:,}"
+    old = f"{count_text(fields['expired_rows'], 'row')} older than the TTL removed"
+    deleted = f"{count_text(fields['removed_files'], 'file')} deleted ({size_text(fields['freed_bytes'])})"
+    print_line(f"{compacted}; {old}; {deleted}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gantrymq.cli.options import whole_number
-from gantrymq.cli.table.options import span_s
+from gantrymq.cli.table.options import span_or_none_s, span_s
 
 
 class LandFormat(StrEnum):
@@ -75,7 +75,44 @@ MessageName = Annotated[
 Retries = Annotated[bool, typer.Option("--retries", help="Also the messages of these topics that wait for a retry.")]
 DeadLetters = Annotated[bool, typer.Option("--dlq", help="Also the dead letters of these topics.")]
 PartitionOption = Annotated[LandPartition | None, typer.Option("--partition-by", help="Of a new table. Default: day.")]
+CommitGroup = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-group",
+        metavar="GROUP",
+        help="Of a cluster: show the positions as offsets of this consumer group, after each commit.",
+    ),
+]
 CommitRows = Annotated[
     int | None,
     typer.Option("--commit-rows", metavar="N", parser=whole_number(1), help="At most N rows a commit."),
+]
+MetricsSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Export metrics: metricsExporterType=PROM and the other keys of exporters. May be given more than once.",
+    ),
+]
+Compact = Annotated[
+    bool, typer.Option("--compact", help="Then rewrite the small files of each partition into larger ones.")
+]
+Ttl = Annotated[
+    float | None,
+    typer.Option(
+        "--ttl",
+        metavar="SPAN",
+        parser=span_or_none_s,
+        help="Then remove rows stored longer ago than SPAN, and land none. Remembered; none ends it.",
+    ),
+]
+Expire = Annotated[
+    float | None,
+    typer.Option(
+        "--expire",
+        metavar="SPAN",
+        parser=span_or_none_s,
+        help="Then delete versions and unused files older than SPAN. Default: 7d with --compact or --ttl.",
+    ),
 ]

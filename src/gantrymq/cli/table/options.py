@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gantrymq.model.spans import parse_span_ms
+
 if TYPE_CHECKING:
     from gantrymq.client.settings import ClientSettings
     from gantrymq.tables.local.target import TableTarget
+    from gantrymq.tables.sources.group_offsets import GroupOffsets
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: a path, a URI, or namespace.name.")]
+_MAX_SPAN_S = 100 * 366 * 86_400  # a sleep of centuries overflows the platform's clock
 
 Warehouse = Annotated[
     str | None,
@@ -39,10 +43,15 @@ CatalogSet = Annotated[
 
 def span_s(text: str) -> float:
     """A parser of spans of time: 500ms, 30s, 5m, 1h, 2d. Returns seconds."""
-    match = _SPAN.fullmatch(str(text))
-    if match is None or not float(match[1]):
+    seconds = (parse_span_ms(str(text)) or 0) / 1000
+    if not 0 < seconds <= _MAX_SPAN_S:
         raise typer.BadParameter(f"{text!r} is not a span of time such as 500ms, 30s, 5m or 1h")
-    return float(match[1]) * _SECONDS[match[2]]
+    return seconds
+
+
+def span_or_none_s(text: str) -> float:
+    """A parser of spans, and of ``none``. Returns seconds, 0 for none."""
+    return 0.0 if str(text) == "none" else span_s(text)
 
 
 def client_settings(sources: list[str]) -> ClientSettings:
@@ -55,6 +64,25 @@ def client_settings(sources: list[str]) -> ClientSettings:
         return {}
     settings = ClusterConnection.read({"namesrv": name_servers}).settings
     return {**settings, "namespace": ""}  # topics are named in full, as in a store
+
+
+@contextmanager
+def group_offsets(sources: list[str], group: str) -> Iterator[GroupOffsets]:
+    """The offsets of a group that shows the positions of a landing. Raises BadParameter, ConfigError."""
+    from gantrymq.cli.terminal import warn
+    from gantrymq.client.settings import ClientConfig
+    from gantrymq.tables.sources import name_servers_of
+    from gantrymq.tables.sources.group_offsets import GroupOffsets
+
+    name_servers = name_servers_of(sources[0])
+    if name_servers is None:
+        raise typer.BadParameter(f"--commit-group needs a source namesrv://HOST:PORT: {sources[0]} has no brokers")
+    offsets = GroupOffsets(ClientConfig.of(name_servers, client_settings(sources)), group, warn)
+    try:
+        offsets.require_no_members()
+        yield offsets
+    finally:
+        offsets.close()
 
 
 def target(

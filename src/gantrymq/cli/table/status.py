@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from gantrymq.cli.options import AsJson
-from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
-from gantrymq.cli.terminal import print_pairs, warn
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Table, Warehouse, client_settings, target
+from gantrymq.cli.terminal import print_line, print_pairs, print_table, warn
 
 if TYPE_CHECKING:
     from gantrymq.tables.engine import Head
+    from gantrymq.tables.state import CommitNote
 
 
 def status(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table: a path, a URI, or namespace.name.")],
+    table: Table,
     warehouse: Warehouse = None,
     catalog: CatalogName = None,
     catalog_set: CatalogSet = None,
@@ -23,8 +22,9 @@ def status(
 ) -> None:
     """Show what a table has of its topics, and how far it is behind its sources.
 
-    Rows, dead rows and missing messages are those of all landings. The lag is
-    measured at the sources of the last landing, which the table remembers; it
+    Rows and dead rows are those that are in the tables, missing messages those
+    of all landings, the last ten commits those of landings and retries. The lag
+    is measured at the sources of the last landing, which the table remembers; it
     is null if they cannot be reached. Nothing is changed.
 
     Examples of use:
@@ -32,27 +32,39 @@ def status(
         gantrymq table status /lake/orders
         gantrymq table status sales.orders --warehouse /lake --json
     """
+    from gantrymq.tables.columns import DEAD
     from gantrymq.tables.local.engine import LocalEngine
 
-    engine = LocalEngine(target(table, None, warehouse, catalog, catalog_set).open())
+    meant = target(table, None, warehouse, catalog, catalog_set)
+    meant.refuse_missing_catalog()
+    engine = LocalEngine(meant.open())
     head = engine.look()
     fields = {
         "kind": "summary",
-        "rows": head.state.totals.rows,
-        "dead": head.state.totals.dead,
+        "rows": engine.count_rows(),
+        "dead": engine.count_rows(DEAD),
         "missing": head.state.totals.missing,
         "version": head.version,
         "positions": head.state.positions(),
         "lag": _lag(head),
         "files": engine.count_files(),
     }
+    commits = [_commit(note) for note in head.state.commits]
     if json:
         from gantrymq.cli.json_lines import JsonLines
 
         with JsonLines() as lines:
+            for commit in commits:
+                lines.write(commit)
             lines.write(fields)
     else:
         _print(table, fields)
+        _print_commits(head)
+
+
+def _commit(note: CommitNote) -> dict[str, Any]:
+    numbers = {"rows": note.rows, "dead": note.dead, "missing": note.missing}
+    return {"kind": "commit", "landing": note.landing, "timestamp": note.time_ms, **numbers}
 
 
 def _lag(head: Head) -> dict[str, float] | None:
@@ -82,3 +94,17 @@ def _print(table: str, fields: dict[str, Any]) -> None:
     queues = sum(len(queues) for topics in fields["positions"].values() for queues in topics.values())
     pairs = [(name, f"{fields[name]:,}") for name in ("rows", "dead", "missing", "version", "files")]
     print_pairs(table, [*pairs, ("queues", f"{queues:,}"), ("lag", text)])
+
+
+def _print_commits(head: Head) -> None:
+    from gantrymq.model.texts import time_text
+
+    if head.state.commits:
+        print_line("")
+        print_table(
+            [">landing", "time", ">rows", ">dead", ">missing"],
+            [
+                [str(note.landing), time_text(note.time_ms), *(f"{number:,}" for number in note[2:])]
+                for note in head.state.commits
+            ],
+        )

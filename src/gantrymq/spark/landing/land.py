@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,9 @@ def land(
     dlq: bool = False,
     partition_by: str | None = None,
     commit_rows: int | None = None,
+    compact: bool = False,
+    ttl: timedelta | None = None,
+    expire: timedelta | None = None,
     warehouse: str | Path | None = None,
     catalog: str | None = None,
     catalog_settings: Mapping[str, str] | None = None,
@@ -42,9 +46,9 @@ def land(
 ) -> Summary:
     """Land what is new in ``source``, and return the summary.
 
-    The arguments are the options of ``gantrymq table land``. ``client_settings`` are those of the client of a cluster.
-    ``on_commit`` is called after each durable commit. The executors have the files of ``source`` and, unless it is a
-    URI, of ``table`` under the same paths as the driver.
+    The arguments are the options of ``gantrymq table land``; a span of zero stands for ``none``. ``client_settings``
+    are those of the client of a cluster. ``on_commit`` is called after each durable commit. The executors have the
+    files of ``source`` and, unless it is a URI, of ``table`` under the same paths as the driver.
 
     Raises ConfigError, StoreError, TableError, RemotingError; AnotherLanderError if another process lands in the table.
     """
@@ -58,7 +62,11 @@ def land(
     )
     named = (topic,) if isinstance(topic, str) else tuple(topic)
     partition = PartitionBy(partition_by) if partition_by else None
-    options = LandOptions(named, topics, retries, dlq, partition, body, schema, message, sources=tuple(sources))
+    ttl_s, expire_s = (None if span is None else span.total_seconds() for span in (ttl, expire))
+    options = LandOptions(
+        named, topics, retries, dlq, partition, body, schema, message,
+        sources=tuple(sources), ttl_s=ttl_s, expire_s=expire_s,
+    )  # fmt: skip
 
     def make_source(choice: TopicChoice) -> MessageSource:
         return open_source(sources, choice, client_settings)
@@ -70,5 +78,6 @@ def land(
         for commit in landing.run_pass():
             if on_commit is not None:
                 on_commit(commit)
+        landing.maintain(compact=compact, is_exact=True)
         summaries.append(landing.summary)
     return joined(summaries)

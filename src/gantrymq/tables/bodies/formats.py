@@ -72,6 +72,9 @@ def body_format(
 
     Raises: SchemaError, MissingExtraError.
     """
+    is_file = schema_file is not None and schema_file != INFER and "://" not in schema_file
+    if message_name is not None and not (kind == "protobuf" and is_file):
+        raise ConfigError("--message", message_name, "only with --body protobuf and --schema FILE")
     if kind in PLAIN_KINDS:
         return _plain(kind, schema_file)
     if kind not in TYPED_KINDS:

@@ -15,7 +15,9 @@ from gantrymq.tables.bodies.errors import SchemaError
 MESSAGE_COLUMNS = frozenset(
     {
         *("broker", "topic", "queue_id", "queue_offset", "generation", "msg_id", "keys", "tags", "properties"),
-        *("born_timestamp", "store_timestamp", "body", "origin_topic", "landed_partition"),
+        *("born_timestamp", "store_timestamp", "body", "origin_topic", "landed_day", "landed_hour"),
+        # Spark refuses an Iceberg table with a column that is called like one of Iceberg's own.
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
     }
 )
 PREFIX = "body_"  # of a field that is called like a column of the message

@@ -71,6 +71,8 @@ def decimal_value(number: Decimal | int, scalar: Scalar) -> Decimal:
     number = Decimal(number)
     if not number.is_finite() or (number and number.adjusted() >= scalar.precision - scalar.scale):
         raise ValueError(f"out of range: the number has more digits than {scalar} before the point")
+    if not number:  # with any exponent, such as 0e999
+        return Decimal(0)
     sign, digits, exponent = number.as_tuple()
     excess = -scalar.scale - int(exponent)
     if excess <= 0:

@@ -21,13 +21,16 @@ from typing import Any, cast
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from gantrymq.clock import SystemClock
 from gantrymq.errors import GantrymqError
+from gantrymq.tables.columns import PARTITIONS
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.delta_columns import evolve_columns
+from gantrymq.tables.local.delta_contents import HAS_DELETION_VECTORS, LOG, DeltaContents
 from gantrymq.tables.local.directory import Directory
 from gantrymq.tables.local.format_table import UnknownCommitError
 from gantrymq.tables.local.hive_files import HiveFiles
@@ -36,7 +39,6 @@ from gantrymq.tables.state import TableFile, TableState
 
 APPLICATION = "gantrymq"
 STATES = "_gantrymq"
-_LOG = "_delta_log"
 _STATE = re.compile(r"state-(\d+)\.json")
 _KEPT_STATES = 8  # for a reader that has opened an earlier version
 _FOREIGN_COMMITS = 50  # in a row, between two tries of a commit
@@ -59,7 +61,7 @@ class DeltaFormatTable:
         try:
             self._table = table = DeltaTable(self._directory.uri)
         except TableNotFoundError:
-            others = [name for name in self._directory.names() or () if name not in (STATES, _LOG)]
+            others = [name for name in self._directory.names() or () if name not in (STATES, LOG)]
             if others:
                 raise ForeignTableError(self.name, f"is a directory with other files ({others[0]})") from None
             return None
@@ -99,9 +101,10 @@ class DeltaFormatTable:
 
     def evolved(self, schema: pa.Schema) -> pa.Schema:
         """Add columns; a column of a wider type is rewritten with the whole table, because Delta's files keep types."""
+        self._refuse_foreign_layout(DeltaTable(self._directory.uri))
         for _ in range(_FOREIGN_COMMITS):
             try:
-                evolve_columns(self._directory.uri, schema)
+                evolve_columns(self._directory, schema)
                 return schema
             except CommitFailedError:
                 continue
@@ -117,27 +120,32 @@ class DeltaFormatTable:
         """Files lie in the directory of their partition."""
         return HiveFiles(self._directory)
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
-        """Add the files and set the state."""
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
+        """Add the files, remove those of ``rewrite``, and set the state."""
+        if rewrite is not None and not all(file.is_whole for file in rewrite.removed or ()):
+            raise TableError(self.name, HAS_DELETION_VECTORS)
         self._directory.write(_state_path(state.commit_id), state.to_json().encode())
         try:
-            version = self._commit(head, files, state)
-        except AnotherLanderError:
+            version = self._commit(head, files, state, rewrite)
+        except (AnotherLanderError, TableChangedError):
             self._directory.remove(_state_path(state.commit_id))
             raise
         self._forget_states(state.commit_id)
         return Head(state, version)
 
-    def _commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> int:
+    def _commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None) -> int:
         for _ in range(_FOREIGN_COMMITS):
             table = self._at(head, state)
             if table is None:
                 return self._reached(state)
+            self._refuse_foreign_layout(table)
+            if rewrite is not None and rewrite.removed is not None and table.version() != head.version:
+                raise TableChangedError(self.name)  # delta-rs would remove files that are not there any more
             columns = table.metadata().partition_columns
             try:
                 table.create_write_transaction(
-                    [_action(file, columns) for file in files],
-                    "append",
+                    _actions(files, columns, rewrite),
+                    "overwrite" if rewrite is not None and rewrite.removed is None else "append",
                     table.schema(),
                     columns,
                     commit_properties=_properties(state),
@@ -158,6 +166,19 @@ class DeltaFormatTable:
         if landed_id != head.state.commit_id:
             raise AnotherLanderError(self.name)
         return table
+
+    def _refuse_foreign_layout(self, table: DeltaTable) -> None:
+        """Raise TableError for a table that another program has changed so that our files would be wrong in it.
+
+        delta-rs takes the files of a commit as they are: it compares no partition and no constraint.
+        """
+        metadata = table.metadata()
+        added = [name for name in metadata.partition_columns if name not in PARTITIONS]
+        if added:
+            raise TableError(self.name, f"another program has partitioned it by {', '.join(added)}: undo that")
+        for name, value in metadata.configuration.items():
+            if name.startswith("delta.constraints.") or (name == "delta.columnMapping.mode" and value != "none"):
+                raise TableError(self.name, f"another program has set {name}={value}, which a landing cannot honour")
 
     def _reached(self, state: TableState, cause: Exception | None = None) -> int:
         """The version with the state ``state``: only the table itself shows whether a commit took place."""
@@ -181,9 +202,23 @@ class DeltaFormatTable:
         for commit_id in [number for number in states if number < newest][: -_KEPT_STATES or None]:
             self._directory.remove(_state_path(commit_id))
 
-    def clean(self, head: Head) -> Head:
-        """Leave files without a commit alone: no reader sees them, and VACUUM removes them."""
+    def leftovers(self) -> tuple[str, ...]:
+        """None: no reader sees files without a commit, and VACUUM removes them."""
+        return ()
+
+    def fence(self, head: Head) -> Head:
+        """No commit: nothing is removed that a frozen process needs."""
         return head
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove nothing."""
+
+    def contents(self, head: Head) -> DeltaContents:
+        """The files of the version of ``head``."""
+        try:
+            return DeltaContents(self._directory, DeltaTable(self._directory.uri, version=head.version))
+        except DeltaError as error:
+            raise TableError(self.name, f"cannot be read as a Delta table: {_line(error)}") from error
 
     def beside(self, suffix: str) -> DeltaFormatTable:
         """The table of that suffix."""
@@ -203,10 +238,19 @@ def _properties(state: TableState) -> CommitProperties:
     )
 
 
-def _action(file: TableFile, columns: Sequence[str]) -> AddAction:
-    values = dict.fromkeys(columns, file.partition)
-    stats = json.dumps(dict(file.stats) or {"numRecords": file.rows})
-    return AddAction(file.path, file.size_bytes, cast(Any, values), SystemClock().now_ms(), True, stats)
+def _actions(
+    files: Sequence[TableFile], columns: Sequence[str], rewrite: Rewrite | None
+) -> list[AddAction | RemoveAction]:
+    changes_rows, removed = (rewrite.changes_rows, rewrite.removed or ()) if rewrite is not None else (True, ())
+    now_ms = SystemClock().now_ms()
+    actions: list[AddAction | RemoveAction] = []
+    for file in files:
+        values = dict.fromkeys(columns, file.partition)
+        stats = json.dumps(dict(file.stats) or {"numRecords": file.rows})
+        actions.append(AddAction(file.path, file.size_bytes, cast(Any, values), now_ms, changes_rows, stats))
+    for old in removed:
+        actions.append(RemoveAction(old.path, changes_rows, now_ms, old.size_bytes, old.origin))
+    return actions
 
 
 def _partition_columns(partition_by: PartitionBy) -> list[str]:

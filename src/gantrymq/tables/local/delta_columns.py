@@ -9,17 +9,19 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, write_deltalake
 
 from gantrymq.tables.bodies.evolution import aligned
+from gantrymq.tables.local.directory import Directory
 
 _PINNED = CommitProperties(max_commit_retries=0)
 
 
-def evolve_columns(uri: str, schema: pa.Schema) -> None:
+def evolve_columns(directory: Directory, schema: pa.Schema) -> None:
     """Give a table the columns of ``schema``. Raises CommitFailedError after a commit of another program, DeltaError.
 
     An append without rows adds columns and fields of structs. It leaves the types of others as they are, and without a
     feature of the protocol that few readers know, a file keeps the types that it was written with. So for a wider type
     all rows are written again.
     """
+    uri = directory.uri
     if _differs(DeltaTable(uri), schema):
         columns = DeltaTable(uri).metadata().partition_columns
         partition = [pa.field(name, pa.string()) for name in columns]
@@ -34,7 +36,7 @@ def evolve_columns(uri: str, schema: pa.Schema) -> None:
         )
     table = DeltaTable(uri)
     if _differs(table, schema):
-        _rewrite(table, schema)
+        _rewrite(table, directory, schema)
 
 
 def _differs(table: DeltaTable, schema: pa.Schema) -> bool:
@@ -42,12 +44,12 @@ def _differs(table: DeltaTable, schema: pa.Schema) -> bool:
     return any(known.get(field.name) != field.type for field in Schema.from_arrow(schema).fields)
 
 
-def _rewrite(table: DeltaTable, schema: pa.Schema) -> None:
+def _rewrite(table: DeltaTable, directory: Directory, schema: pa.Schema) -> None:
     """Write all rows again with the types of ``schema``, batch by batch."""
     wanted = {field.name: field.type for field in Schema.from_arrow(schema).fields}
     columns = [Field(field.name, wanted.get(field.name, field.type)) for field in table.schema().fields]
     target = pa.schema(Schema(columns).to_arrow())
-    rows = table.to_pyarrow_dataset().scanner().to_reader()
+    rows = table.to_pyarrow_dataset(filesystem=directory.file_system()).scanner().to_reader()
     write_deltalake(
         table,
         pa.RecordBatchReader.from_batches(target, (aligned(batch, target) for batch in rows)),

@@ -9,10 +9,18 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from gantrymq.tools.locations import file_system as open_file_system
 from gantrymq.tools.locations import location_of
+
+
+class FoundFile(NamedTuple):
+    """A file in a listing. ``modified_us`` is the time of its last change in microseconds since 1970."""
+
+    path: str
+    size_bytes: int
+    modified_us: int
 
 
 class Directory:
@@ -31,6 +39,12 @@ class Directory:
     def uri(self) -> str:
         """What libraries take: the absolute local path, or the URI."""
         return self._base if self.is_local else self.text
+
+    def file_system(self) -> Any:
+        """The directory as a file system of pyarrow. That of deltalake ends some processes abnormally at their exit."""
+        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+        return SubTreeFileSystem(self._base, LocalFileSystem() if self.is_local else self._fs)
 
     def beside(self, suffix: str) -> Directory:
         """The directory whose name has that suffix."""
@@ -83,15 +97,29 @@ class Directory:
             return target.open("wb")
         return cast(BinaryIO, self._fs.open_output_stream(f"{self._base}/{path}"))
 
+    def open_for_reading(self, path: str) -> BinaryIO:
+        """Open a file at its begin. Raises FileNotFoundError, OSError."""
+        return cast(BinaryIO, self._arrow_file_system.open_input_file(f"{self._base}/{path}"))
+
+    @property
+    def _arrow_file_system(self) -> Any:
+        from pyarrow.fs import LocalFileSystem
+
+        return LocalFileSystem() if self.is_local else self._fs
+
     def files_below(self, path: str, *, recursive: bool) -> Iterator[str]:
         """The paths of the files in a directory, and with ``recursive`` of those below it; none if it is missing."""
-        from pyarrow.fs import FileSelector, FileType, LocalFileSystem
+        for file in self.found_below(path, recursive=recursive):
+            yield file.path
 
-        file_system = LocalFileSystem() if self.is_local else self._fs
+    def found_below(self, path: str, *, recursive: bool) -> Iterator[FoundFile]:
+        """The files in a directory, and with ``recursive`` of those below it; none if it is missing."""
+        from pyarrow.fs import FileSelector, FileType
+
         selector = FileSelector(f"{self._base}/{path}".rstrip("/"), allow_not_found=True, recursive=recursive)
-        for entry in file_system.get_file_info(selector):
+        for entry in self._arrow_file_system.get_file_info(selector):
             if entry.type is FileType.File:
-                yield entry.path.removeprefix(f"{self._base}/")
+                yield FoundFile(entry.path.removeprefix(f"{self._base}/"), entry.size, entry.mtime_ns // 1000)
 
     def remove(self, path: str) -> None:
         """Remove a file, which may be missing."""

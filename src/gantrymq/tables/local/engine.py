@@ -3,23 +3,29 @@
 The rows, the dead rows and the account are three tables, which no format commits together. So the files of the side
 tables are written first, the commit of the main table names them as ``pending``, and they are added to the side tables
 after it. A process that is killed in between leaves that to the next one. A side table notes the landing that it has,
-so that nothing is added twice.
+so that nothing is added twice. Retries replace the files of a side table in the same way
+(:mod:`gantrymq.tables.local.retry`).
 
 Thread rule: one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
+from gantrymq.clock import SystemClock
 from gantrymq.tables.columns import AUDIT, AUDIT_SCHEMA, DEAD, DEAD_SCHEMA
 from gantrymq.tables.engine import Head, Landed
 from gantrymq.tables.errors import AnotherLanderError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
 from gantrymq.tables.local.part_files import Files, PartFiles
+from gantrymq.tables.maintenance.maintainer import Maintainer
+from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.rows import BodyGrowth, Conversion, RowKind, audit_rows, landed_batches
 from gantrymq.tables.sources.steps import AuditFinding, Step, StepPart
@@ -37,6 +43,7 @@ class LocalEngine:
 
     def __init__(self, table: FormatTable) -> None:
         self._table = table
+        self._maintainer: Maintainer | None = None
 
     @property
     def table(self) -> str:
@@ -49,11 +56,16 @@ class LocalEngine:
         if head is None:
             return None
         self._complete(head)
-        for suffix, _ in _SIDES.values():
-            side = self._table.beside(suffix)
-            if (side_head := side.head()) is not None:
-                side.clean(side_head)
-        return self._table.clean(head)
+        tables = [self._table, *(side for side in self._sides() if side.head() is not None)]
+        leftovers_of = [(table, table.leftovers()) for table in tables]
+        if any(leftovers for _, leftovers in leftovers_of):
+            head = self._table.fence(head)
+        for table, leftovers in leftovers_of:
+            table.discard(leftovers)
+        return head
+
+    def _sides(self) -> list[FormatTable]:
+        return [self._table.beside(suffix) for suffix, _ in _SIDES.values()]
 
     def look(self) -> Head:
         """The table as it is, without a change. Raises TableError without a table."""
@@ -74,10 +86,16 @@ class LocalEngine:
             if step.findings:
                 writing.add(RowKind.AUDIT, audit_rows(step.findings), step.findings)
             state = replace(state, options={**state.options, "bodies": writing.growth.bodies.remembered()})
-            files, state = writing.finish(state)
+            files, state = writing.finish(state, writing.totals())
         except BaseException:
             writing.abandon()
             raise
+        after = self.commit(head, writing, files, state)
+        has_faults = any(finding.is_fault for finding in writing.findings)
+        return Landed(after, writing.totals(), has_faults, writing.growth.bodies)
+
+    def commit(self, head: Head, writing: Writing, files: Sequence[TableFile], state: TableState) -> Head:
+        """Commit the files that ``writing`` has written, and bring the side tables up to it."""
         try:
             after = self._table.commit(head, files, state)
         except UnknownCommitError:
@@ -86,8 +104,7 @@ class LocalEngine:
             writing.abandon()
             raise
         self._complete(after)
-        has_faults = any(finding.is_fault for finding in writing.findings)
-        return Landed(after, writing.totals(), has_faults, writing.growth.bodies)
+        return after
 
     def write_parts(self, writing: Writing, parts: Sequence[StepPart]) -> None:
         """Write the rows of the parts of a step. Another engine writes them elsewhere."""
@@ -96,28 +113,42 @@ class LocalEngine:
                 writing.add(kind, batch, findings)
 
     def _complete(self, head: Head) -> None:
-        """Add the pending files of the last commit to the side tables, unless they are there."""
-        for suffix, files in head.state.pending.items():
-            add_pending(self._table.beside(suffix), head.state, files)
+        """Bring the pending files of the last commit into the side tables, unless they are there."""
+        for suffix in head.state.pending:
+            _complete_side(self._table.beside(suffix), suffix, head.state)
+
+    def maintain(
+        self, head: Head, options: MaintenanceOptions, remembered: Mapping[str, Any], stopped: Callable[[], bool]
+    ) -> tuple[Head, Maintained]:
+        """Compact and clean the table and those beside it."""
+        self._maintainer = self._maintainer or Maintainer(self._table)
+        return self._maintainer.run(head, options, remembered, stopped)
 
     def count_files(self) -> int:
         """The number of data files."""
         return self._table.count_files()
 
+    def count_rows(self, suffix: str = "") -> int:
+        """The rows that are in the table, or in the one beside it; 0 without a table."""
+        table = self._table.beside(suffix) if suffix else self._table
+        head = table.head()
+        return 0 if head is None else sum(file.rows for file in table.contents(head).data_files())
 
-def add_pending(side: FormatTable, state: TableState, files: tuple[TableFile, ...]) -> None:
-    """Add the files of a landing to a side table. Another process may do the same at the same time."""
-    if not files:
-        return
+
+def _complete_side(side: FormatTable, suffix: str, state: TableState) -> None:
+    """Bring the pending files of a landing into a side table. Another process may do the same at the same time."""
+    files, rewrite = state.pending[suffix], Rewrite(None) if suffix in state.replaced else None
     for _ in range(_TRIES):
         head = side.head()
         if head is None or head.state.landings >= state.landings:
             return
+        after = replace(head.state, landings=state.landings, commit_id=state.commit_id)
         try:
-            side.commit(head, files, replace(head.state, landings=state.landings, commit_id=state.commit_id))
+            side.commit(head, files, after, rewrite)
             return
         except AnotherLanderError:
             continue
+    raise TableError(side.name, "other processes write it all the time; run the command again to complete it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,20 +206,38 @@ class Writing:
         if kind in _SIDES:
             (suffix, schema), partition_by = _SIDES[kind], PartitionBy.NONE
             table = self._table.beside(suffix)
-            if table.head() is None:
+            if (side := table.head()) is None:
                 table.create(schema, partition_by, TableState().next())
+            elif side.state.landings >= self._state.landings:
+                self._refuse_ahead(table.name)
+            else:
+                table.evolved(schema)
         return FileTarget(table.files(), table.file_schema(schema), partition_by, self._prefix)
+
+    def _refuse_ahead(self, side: str) -> None:
+        """Raise TableError: a side table that is ahead of its table would take this landing for one that it has."""
+        head = self._table.head()
+        if head is not None and head.state.landings >= self._state.landings:
+            raise AnotherLanderError(self._table.name)
+        reason = f"has later landings than {self._table.name}, which was made or restored since: move {side} away"
+        raise TableError(side, reason)
 
     def totals(self) -> LandedCounts:
         """The numbers of what was written."""
         rows, dead = (self._writers[kind].rows if kind in self._writers else 0 for kind in (RowKind.ROWS, RowKind.DEAD))
         return LandedCounts(rows, dead, sum(finding.messages for finding in self.findings))
 
-    def finish(self, state: TableState) -> tuple[tuple[TableFile, ...], TableState]:
-        """Write the rest; returns the files of the main table, and the state with the numbers and the pending files."""
+    def finish(
+        self, state: TableState, counts: LandedCounts, replaced: tuple[str, ...] = ()
+    ) -> tuple[tuple[TableFile, ...], TableState]:
+        """Write the rest; returns the files of the main table, and the state with the numbers and the pending files.
+
+        In the side tables ``replaced`` the pending files take the place of all others.
+        """
         files = {kind: writer.finish() for kind, writer in self._writers.items()}
-        pending = {_SIDES[kind][0]: some for kind, some in files.items() if kind in _SIDES and some}
-        state = replace(state, totals=state.totals.plus(self.totals()), pending=pending)
+        pending: dict[str, tuple[TableFile, ...]] = dict.fromkeys(replaced, ())
+        pending |= {_SIDES[kind][0]: some for kind, some in files.items() if kind in _SIDES and some}
+        state = replace(state.counted(counts, SystemClock().now_ms()), pending=pending, replaced=replaced)
         return files[RowKind.ROWS], state
 
     def abandon(self) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import TableError
+from gantrymq.tables.local.contents import Rewrite, TableContents
 from gantrymq.tables.local.part_files import Files
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
@@ -56,15 +57,34 @@ class FormatTable(Protocol):
         """The schema of a file with rows of ``schema``."""
         ...
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
         """Add the files and set the state, in one commit. The table must be at ``head``, but for foreign commits.
 
-        An unknown outcome is read back. Raises AnotherLanderError, and UnknownCommitError if it stays unknown.
+        With ``rewrite`` the commit also removes files; if it names them, a foreign commit is a TableChangedError. An
+        unknown outcome is read back. Raises AnotherLanderError, and UnknownCommitError if it stays unknown.
         """
         ...
 
-    def clean(self, head: Head) -> Head:
-        """Remove what an interrupted commit has left, where readers would see it; returns the table after it."""
+    def contents(self, head: Head) -> TableContents:
+        """The files of the table at ``head``. Raises TableError."""
+        ...
+
+    def leftovers(self) -> Sequence[str]:
+        """Files of commits that never took place, where readers would see them. The table was read just before.
+
+        What an interrupted commit has left undone is done.
+        """
+        ...
+
+    def fence(self, head: Head) -> Head:
+        """Commit no rows, so that a process that was frozen before its commit fails at it; returns the table after it.
+
+        Raises AnotherLanderError.
+        """
+        ...
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove leftovers."""
         ...
 
     def beside(self, suffix: str) -> FormatTable:

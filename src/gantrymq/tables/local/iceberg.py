@@ -26,18 +26,23 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NotInstalledError,
     TableAlreadyExistsError,
 )
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from sqlalchemy.exc import SQLAlchemyError
 
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableError
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError
+from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import UnknownCommitError
+from gantrymq.tables.local.iceberg_contents import IcebergContents
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
@@ -52,21 +57,44 @@ _NO_REPEATS = {TableProperties.COMMIT_NUM_RETRIES: "0"}
 
 
 def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str, str]) -> Catalog:
-    """The catalog of that name, or the one in a SQLite file in the directory ``warehouse``. Raises ConfigError."""
+    """The catalog of that name, or the one in a SQLite file in the directory ``warehouse``.
+
+    Raises ConfigError, and TableError if it cannot be opened now.
+    """
     if name is None:
         assert warehouse is not None
         root = Path(warehouse).absolute()
         root.mkdir(parents=True, exist_ok=True)
         file = _sqlite_file(root)
         own = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": f"file://{root}"}
-        return load_catalog(_name_in(file), **own)
+        try:
+            return load_catalog(_name_in(file), **own)
+        except SQLAlchemyError as error:
+            raise TableError(str(file), f"cannot be read as a catalog: {_line(error.__cause__ or error)}") from error
     given = dict(settings)
     if warehouse is not None:
         given["warehouse"] = warehouse
     try:
         return load_catalog(name, **given)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, NotInstalledError) as error:
         raise ConfigError("--catalog", name, f"a catalog that PyIceberg knows: {error}") from error
+    except ImportError:
+        raise
+    except Exception as error:  # each catalog has errors of its own
+        raise TableError(f"catalog {name}", f"cannot be opened: {_line(error)}") from error
+
+
+def _removed(table: Table, rewrite: Rewrite | None) -> list[DataFile]:
+    """The files that a commit removes."""
+    if rewrite is None:
+        return []
+    if rewrite.removed is None:
+        return [task.file for task in table.scan().plan_files()]
+    return [old.origin.file for old in rewrite.removed]
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _sqlite_file(root: Path) -> Path:
@@ -209,8 +237,8 @@ class IcebergFormatTable:
             self._table = self._catalog.load_table(self._identifier)
         return self._table
 
-    def commit(self, head: Head, files: Sequence[TableFile], state: TableState) -> Head:
-        """Add the files and set the state."""
+    def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
+        """Add the files, remove those of ``rewrite``, and set the state."""
         for _ in range(_FOREIGN_COMMITS):
             with self._named_errors("cannot be read"):
                 table = self._catalog.load_table(self._identifier)
@@ -219,8 +247,12 @@ class IcebergFormatTable:
                 return self._head_of(table)
             if landed_id != head.state.commit_id:
                 raise AnotherLanderError(self.name)
+            if rewrite is not None and rewrite.removed is not None and _version(table) != head.version:
+                raise TableChangedError(self.name)
+            with self._named_errors("the files do not fit its partitions"):
+                added = [parquet_file_to_data_file(table.io, table.metadata, file.path) for file in files]
             try:
-                self._append(table, files, state)
+                self._change(table, added, state, rewrite)
             except CommitFailedException:
                 continue  # a foreign commit, or another lander: the next look shows which
             except Exception as error:
@@ -228,15 +260,18 @@ class IcebergFormatTable:
             return self._read_back(state, None)
         raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
 
-    def _append(self, table: Table, files: Sequence[TableFile], state: TableState) -> None:
+    def _change(self, table: Table, files: Sequence[DataFile], state: TableState, rewrite: Rewrite | None) -> None:
         metadata = table.metadata
         table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_NO_REPEATS}})
         positions = json.dumps(state.positions(), separators=(",", ":"))
         with table.transaction() as transaction:
             transaction.set_properties({STATE: state.to_json()})
-            with transaction.update_snapshot(snapshot_properties={POSITIONS: positions}).fast_append() as append:
+            snapshot = transaction.update_snapshot(snapshot_properties={POSITIONS: positions})
+            with snapshot.fast_append() if rewrite is None else snapshot.overwrite() as change:
                 for file in files:
-                    append.append_data_file(parquet_file_to_data_file(table.io, metadata, file.path))
+                    change.append_data_file(file)
+                for old in _removed(table, rewrite):
+                    change.delete_data_file(old)
 
     def _read_back(self, state: TableState, cause: Exception | None) -> Head:
         """The table with the state ``state``: only the catalog shows whether a commit took place."""
@@ -259,11 +294,28 @@ class IcebergFormatTable:
         except (GantrymqError, NoSuchTableError, NoSuchNamespaceError):
             raise
         except Exception as error:
-            raise TableError(self.name, f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from error
+            raise TableError(self.name, f"{what}: {_line(error)}") from error
 
-    def clean(self, head: Head) -> Head:
-        """Leave files without a commit alone: no reader sees them."""
+    def leftovers(self) -> tuple[str, ...]:
+        """None: no reader sees files without a commit."""
+        return ()
+
+    def fence(self, head: Head) -> Head:
+        """No commit: nothing is removed that a frozen process needs."""
         return head
+
+    def discard(self, leftovers: Sequence[str]) -> None:
+        """Remove nothing."""
+
+    def contents(self, head: Head) -> IcebergContents:
+        """The files of the newest snapshot, which must be that of ``head``."""
+        with self._named_errors("cannot be read"):
+            self._table = table = self._catalog.load_table(self._identifier)
+        if self._head_of(table).state.commit_id != head.state.commit_id:
+            raise AnotherLanderError(self.name)
+        if _version(table) != head.version:
+            raise TableChangedError(self.name)
+        return IcebergContents(table, self.file_schema(pa.schema([])))
 
     def beside(self, suffix: str) -> IcebergFormatTable:
         """The table of that suffix in the same namespace."""
@@ -271,7 +323,8 @@ class IcebergFormatTable:
 
     def count_files(self) -> int:
         """The number of its data files."""
-        snapshot = self._catalog.load_table(self._identifier).current_snapshot()
+        with self._named_errors("cannot be read"):
+            snapshot = self._catalog.load_table(self._identifier).current_snapshot()
         summary = snapshot.summary if snapshot is not None else None
         return int(summary["total-data-files"] or 0) if summary is not None else 0
 

@@ -28,6 +28,9 @@ from gantrymq.tables.state import TableFile
 
 FILE_BYTES = 128 << 20  # of rows in memory
 WAITING_BYTES = 256 << 20  # of all partitions
+ROW_BYTES = b"gantrymq.row_bytes"
+"""The key in a file's metadata of the size of its rows in memory."""
+
 _SORTED_BY = ("broker", "topic", "queue_id", "generation", "queue_offset")
 _WITH_STATS = ("broker", "topic", "queue_id", "queue_offset", "generation", "store_timestamp", "born_timestamp")
 _DICTIONARIES = ["broker", "topic", "queue_id", "generation", "tags", "origin_topic", "properties.key_value.key"]
@@ -155,6 +158,7 @@ class PartFiles:
                 ) as writer:
                     for batch in table.combine_chunks().to_batches():
                         writer.write_batch(aligned(batch, self._schema))
+                    writer.add_key_value_metadata({ROW_BYTES: str(table.nbytes)})
                 size_bytes = stream.tell()
                 sync(stream)
                 return size_bytes

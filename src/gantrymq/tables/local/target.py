@@ -9,8 +9,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from gantrymq.errors import ConfigError
+from gantrymq.tables.errors import TableError
 from gantrymq.tables.local.directory import Directory
 from gantrymq.tables.local.format_table import FormatTable
 
@@ -57,11 +59,13 @@ class TableTarget:
     @property
     def resolved_format(self) -> TableFormat:
         """The format that was given, that of the existing table, or Delta. Raises ConfigError."""
+        if not self.table.strip("/"):
+            raise ConfigError("TABLE", self.table, "the path or the name of a table")
         is_in_catalog = self.warehouse is not None or self.catalog is not None
         if self.format is not None and self.format is not TableFormat.ICEBERG and is_in_catalog:
-            raise ConfigError("--format", self.format, "iceberg, for --warehouse and --catalog")
+            raise ConfigError("--format", str(self.format), "iceberg, for --warehouse and --catalog")
         if self.format is TableFormat.ICEBERG and not is_in_catalog:
-            raise ConfigError("--format", self.format, "only with --warehouse DIR, or --catalog NAME")
+            raise ConfigError("--format", str(self.format), "only with --warehouse DIR, or --catalog NAME")
         if is_in_catalog:
             if not _IDENTIFIER.fullmatch(self.table.replace(TOPIC, "t")):
                 raise ConfigError("TABLE", self.table, "namespace.name, for a table in a catalog")
@@ -70,6 +74,12 @@ class TableTarget:
             return self.format
         names = Directory(self.table).names() or []
         return TableFormat.PARQUET if _STATES in names and _DELTA_LOG not in names else TableFormat.DELTA
+
+    def refuse_missing_catalog(self) -> None:
+        """Raise TableError for a warehouse without a catalog, which :meth:`open` would make."""
+        if self.warehouse is None or self.catalog is not None or any(Path(self.warehouse).glob("*.db")):
+            return
+        raise TableError(self.table, f"does not exist: {self.warehouse} has no catalog; `gantrymq table land` makes it")
 
     def open(self) -> FormatTable:
         """The table, which need not exist. Raises ConfigError, and ModuleNotFoundError for a missing extra."""

@@ -60,11 +60,19 @@ def open_table(path: Path) -> ds.Dataset:
             return _delta(path)
         if kind == "iceberg":
             return IcebergView(_newest_metadata(path))
-        return ds.dataset(path, format="parquet", partitioning="hive")
+        return _parquet(path)
     except ModuleNotFoundError:
         raise
     except Exception as error:  # deltalake and pyiceberg have their own classes
         raise StoreError(str(path), f"is a {kind} table that cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _parquet(path: Path) -> ds.Dataset:
+    """The files with the columns and the widest types of all of them: pyarrow takes those of the first file."""
+    first = ds.dataset(path, format="parquet", partitioning="hive")
+    each = [first.schema, *(fragment.physical_schema for fragment in first.get_fragments())]
+    schema = pa.unify_schemas(each, promote_options="permissive")
+    return ds.dataset(path, schema=schema, format="parquet", partitioning="hive")
 
 
 def _delta(path: Path) -> ds.Dataset:

@@ -6,17 +6,20 @@ It takes no lock and writes nothing. Thread rule: one thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
+from gantrymq.errors import ConfigError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.tables.selection import TopicChoice
 from gantrymq.tables.sources.log_part import LogPart
 from gantrymq.tables.sources.steps import AuditFinding, Lag, Step, StepPart
-from gantrymq.tables.sources.store_plan import StorePlan, local_root, plan_store, store_config
+from gantrymq.tables.sources.store_plan import StorePlan, local_root, mark_at, plan_store, store_config
 from gantrymq.tables.state import LogPosition, QueuePosition, TableState
 from gantrymq.tools.locations import NamedStore, find_stores
 from gantrymq.tools.queue_key import QueueKey
 from gantrymq.tools.read.queue_files import queue_directories
+from gantrymq.tools.read.record_lookup import RecordLookup
 
 
 class StoreMessages:
@@ -47,10 +50,28 @@ class StoreMessages:
             plan_store(store, state, self._choice, commit_rows, self._log_read(store.broker, state)) for store in stores
         ]
         for plan in plans:
+            self._refuse_renamed(plan, state)
+        for plan in plans:
             is_empty = not (plan.rows or any(plan.findings))  # otherwise only a commit tells that it has landed
             if plan.log is not None and is_empty:
                 self._read[plan.broker] = (state.logs.get(plan.broker), plan.log)
         yield from _steps(plans, commit_rows)
+
+    def _refuse_renamed(self, plan: StorePlan, state: TableState) -> None:
+        """Raise ConfigError for a log that has landed under another name of its broker: it would land twice."""
+        if plan.broker in state.logs:
+            return
+        present = {store.broker for store in self._stores()}
+        with closing(RecordLookup.of(RealFileSystem(), plan.plan.log)) as lookup:
+            for broker, log in state.logs.items():
+                if broker in present or all(
+                    mark_at(lookup, phy_offset) != mark for phy_offset, mark in log.marks.items()
+                ):
+                    continue
+                allowed = (
+                    f"the name {broker}, under which this log has landed: put brokerName={broker} into a broker.conf"
+                )
+                raise ConfigError("brokerName", plan.broker, f"{allowed} beside the store, or choose another TABLE")
 
     def lag(self, state: TableState) -> Lag:
         """What is new in the logs now."""
