@@ -27,7 +27,7 @@ from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.spark.pyspark_api import DataSourceStreamArrowWriter
 from gantrymq.spark.write.options import WriteOptions
-from gantrymq.spark.write.writer_names import make_up
+from gantrymq.spark.write.writer_names import unique_writer_name
 from gantrymq.store.geometry import find_file_sizes
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.log.batch import messages_of, of_table
@@ -101,7 +101,7 @@ class StoreBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         _prepare(options)
         self._options = options
-        self._app = options.txn_app_id or make_up()
+        self._app = options.txn_app_id or unique_writer_name()
         self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -15,7 +15,7 @@ _LONGEST = 255  # bytes; limit of file systems
 _MADE_UP = re.compile("batch-[0-9a-f]{32}")
 
 
-def make_up() -> str:
+def unique_writer_name() -> str:
     """Generate a unique name."""
     return f"batch-{uuid.uuid4().hex}"
 
