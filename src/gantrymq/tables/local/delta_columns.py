@@ -5,23 +5,30 @@ Thread rule: plain functions.
 
 from __future__ import annotations
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema, write_deltalake
+from urllib.parse import unquote, urlsplit
 
-from gantrymq.tables.bodies.evolution import aligned
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Field, Schema, write_deltalake
+from pyarrow import fs
+
+from gantrymq.tables.bodies.evolution import aligned, evolve
 
 _PINNED = CommitProperties(max_commit_retries=0)
 
 
 def evolve_columns(uri: str, schema: pa.Schema) -> None:
-    """Give a table the columns of ``schema``. Raises CommitFailedError after a commit of another program, DeltaError.
+    """Give a table the columns of ``schema``. Raises CommitFailedError after a commit of another program, DeltaError,
+    and SchemaError for a column to which another program has given a type that cannot become ours.
 
     An append without rows adds columns and fields of structs. It leaves the types of others as they are, and without a
     feature of the protocol that few readers know, a file keeps the types that it was written with. So for a wider type
     all rows are written again.
     """
-    if _differs(DeltaTable(uri), schema):
-        columns = DeltaTable(uri).metadata().partition_columns
+    table = DeltaTable(uri)
+    if _differs(table, schema):
+        evolve(pa.schema(table.schema().to_arrow()), schema, "the table", is_partial=True)
+        columns = table.metadata().partition_columns
         partition = [pa.field(name, pa.string()) for name in columns]
         empty = pa.schema([*schema, *partition]).empty_table()
         write_deltalake(
@@ -47,7 +54,7 @@ def _rewrite(table: DeltaTable, schema: pa.Schema) -> None:
     wanted = {field.name: field.type for field in Schema.from_arrow(schema).fields}
     columns = [Field(field.name, wanted.get(field.name, field.type)) for field in table.schema().fields]
     target = pa.schema(Schema(columns).to_arrow())
-    rows = table.to_pyarrow_dataset().scanner().to_reader()
+    rows = _dataset(table).scanner().to_reader()
     write_deltalake(
         table,
         pa.RecordBatchReader.from_batches(target, (aligned(batch, target) for batch in rows)),
@@ -56,3 +63,11 @@ def _rewrite(table: DeltaTable, schema: pa.Schema) -> None:
         partition_by=table.metadata().partition_columns or None,
         commit_properties=_PINNED,
     )
+
+
+def _dataset(table: DeltaTable) -> ds.Dataset:
+    uri = urlsplit(table.table_uri)
+    if uri.scheme not in ("", "file"):
+        return table.to_pyarrow_dataset()
+    # deltalake's own file system ends some processes abnormally at their exit.
+    return table.to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(unquote(uri.path), fs.LocalFileSystem()))
