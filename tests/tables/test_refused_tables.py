@@ -51,8 +51,20 @@ def _constrain(path: str) -> None:
     DeltaTable(path).alter.add_constraint({"few": "queue_offset < 7"})
 
 
-@pytest.mark.parametrize(("change", "why"), [(_repartition, "by topic"), (_constrain, "few")])
-def test_delta_table_with_a_foreign_partition_or_constraint_is_refused(
+def _retype(path: str) -> None:
+    from deltalake import DeltaTable, write_deltalake
+
+    rows = DeltaTable(path).to_pyarrow_table()
+    index = rows.schema.get_field_index("generation")
+    texts = rows.set_column(index, "generation", rows.column(index).cast("string"))
+    write_deltalake(path, texts, mode="overwrite", schema_mode="overwrite", partition_by=["landed_day"])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(_repartition, "by topic"), (_constrain, "few"), (_retype, "generation is STRING and cannot become INT")],
+)
+def test_delta_table_with_a_foreign_partition_constraint_or_type_is_refused(
     change: Callable[[str], None], why: str, tmp_path: Path, store: Path
 ) -> None:
     """delta-rs takes a file with any value of any partition: the topic of our rows would become a day."""

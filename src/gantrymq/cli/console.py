@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT = 8580
 
+ShownTables = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="TABLE", help="Also show this table of topics; may be repeated."),
+]
+HttpsCertificate = Annotated[
+    Path | None,
+    typer.Option("--https-cert", metavar="FILE", help="Speak HTTPS: the certificate chain, PEM.", show_default=False),
+]
+HttpsKey = Annotated[
+    Path | None, typer.Option("--https-key", metavar="FILE", help="Its private key.", show_default=False)
+]
+
 
 def console(
     store: Annotated[
@@ -41,20 +53,10 @@ def console(
     token: Annotated[
         bool, typer.Option("--token", help="Require a token on loopback too, where other users have accounts.")
     ] = False,
-    https_cert: Annotated[
-        Path | None,
-        typer.Option(
-            "--https-cert", metavar="FILE", help="Speak HTTPS: the certificate chain, PEM.", show_default=False
-        ),
-    ] = None,
-    https_key: Annotated[
-        Path | None, typer.Option("--https-key", metavar="FILE", help="Its private key.", show_default=False)
-    ] = None,
+    https_cert: HttpsCertificate = None,
+    https_key: HttpsKey = None,
     client_keys: ClientKeys = None,
-    table: Annotated[
-        list[str] | None,
-        typer.Option("--table", metavar="TABLE", help="Also show this table of topics; may be repeated."),
-    ] = None,
+    table: ShownTables = None,
     warehouse: Warehouse = None,
     catalog: CatalogName = None,
     catalog_set: CatalogSet = None,

@@ -35,29 +35,29 @@ def status(
     from gantrymq.tables.landing import lag_json
     from gantrymq.tables.status import read_status
 
-    found = read_status(target(table, None, warehouse, catalog, catalog_set), client_settings)
-    if found.lag_problem:
-        warn(f"the lag is unknown: {found.lag_problem}")
+    table_status = read_status(target(table, None, warehouse, catalog, catalog_set), client_settings)
+    if table_status.lag_problem:
+        warn(f"the lag is unknown: {table_status.lag_problem}")
     fields = {
         "kind": "summary",
-        "rows": found.rows,
-        "dead": found.dead,
-        "missing": found.missing,
-        "version": found.version,
-        "positions": found.positions,
-        "lag": lag_json(found.lag) if found.lag is not None else None,
-        "files": found.files,
+        "rows": table_status.rows,
+        "dead": table_status.dead,
+        "missing": table_status.missing,
+        "version": table_status.version,
+        "positions": table_status.positions,
+        "lag": lag_json(table_status.lag) if table_status.lag is not None else None,
+        "files": table_status.files,
     }
     if json:
         from gantrymq.cli.json_lines import JsonLines
 
         with JsonLines() as lines:
-            for commit in found.commits:
+            for commit in table_status.commits:
                 lines.write(_commit(commit))
             lines.write(fields)
     else:
         _print(table, fields)
-        _print_commits(found.commits)
+        _print_commits(table_status.commits)
 
 
 def _commit(note: CommitNote) -> dict[str, Any]:

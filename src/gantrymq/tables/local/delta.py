@@ -25,6 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from gantrymq.clock import SystemClock
 from gantrymq.errors import GantrymqError
+from gantrymq.tables.bodies.errors import SchemaError
 from gantrymq.tables.columns import PARTITIONS
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError
@@ -108,7 +109,7 @@ class DeltaFormatTable:
                 return schema
             except CommitFailedError:
                 continue
-            except DeltaError as error:
+            except (DeltaError, SchemaError) as error:
                 raise TableError(self.name, f"its columns cannot become those of the bodies: {_line(error)}") from error
         raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
 

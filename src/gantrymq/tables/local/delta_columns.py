@@ -8,22 +8,25 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, write_deltalake
 
-from gantrymq.tables.bodies.evolution import aligned
+from gantrymq.tables.bodies.evolution import aligned, evolve
 from gantrymq.tables.local.directory import Directory
 
 _PINNED = CommitProperties(max_commit_retries=0)
 
 
 def evolve_columns(directory: Directory, schema: pa.Schema) -> None:
-    """Give a table the columns of ``schema``. Raises CommitFailedError after a commit of another program, DeltaError.
+    """Give a table the columns of ``schema``. Raises CommitFailedError after a commit of another program, DeltaError,
+    and SchemaError for a column to which another program has given a type that cannot become ours.
 
     An append without rows adds columns and fields of structs. It leaves the types of others as they are, and without a
     feature of the protocol that few readers know, a file keeps the types that it was written with. So for a wider type
     all rows are written again.
     """
     uri = directory.uri
-    if _differs(DeltaTable(uri), schema):
-        columns = DeltaTable(uri).metadata().partition_columns
+    table = DeltaTable(uri)
+    if _differs(table, schema):
+        evolve(pa.schema(table.schema().to_arrow()), schema, "the table", is_partial=True)
+        columns = table.metadata().partition_columns
         partition = [pa.field(name, pa.string()) for name in columns]
         empty = pa.schema([*schema, *partition]).empty_table()
         write_deltalake(
