@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq import EmbeddedBroker, Message, Producer
+from gantrymq import EmbeddedBroker, LitePullConsumer, Message, Producer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -54,6 +54,28 @@ def test_example_web_service_answers(rocketmq_session: EmbeddedBroker, monkeypat
         while not set(numbers) <= set(client.get("/handled").json()):
             assert time.monotonic() < deadline, "the orders were not handled"
             time.sleep(0.05)
+
+
+def test_example_open_telemetry_joins_send_and_process(rocketmq_session: EmbeddedBroker) -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    hook = runpy.run_path(str(EXAMPLES / "open_telemetry.py"))["OpenTelemetryHook"]()
+    hook.tracer = provider.get_tracer("test")
+    with Producer(rocketmq_session.namesrv, hooks=[hook]) as producer:
+        producer.send(Message("Spans", b"traced"))
+    with LitePullConsumer(
+        rocketmq_session.namesrv, consumer_group="spans", consume_from_where="CONSUME_FROM_FIRST_OFFSET", hooks=[hook]
+    ) as consumer:
+        consumer.subscribe("Spans")
+        assert [message.body for message in consumer.poll(20_000)] == [b"traced"]
+    sent, processed = exporter.get_finished_spans()
+    assert (sent.name, processed.name) == ("send Spans", "process Spans")
+    assert processed.parent is not None
+    assert processed.parent.span_id == sent.context.span_id
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """A commit log file as executors read it, and the fingerprints that show whether it is the driver's log.
 
 A file is read in ranges of bytes, copied into memory that is reused. The obvious way, a mapping, is slower: for bytes
-that are read once, setting up and removing pages costs more than a copy from the page cache (measured: docs/spark.md).
+that are read once, setting up and removing pages costs more than a copy from the page cache.
 Also, a file that shrinks cannot kill the process, and every file system can read ranges.
 
 A partition is planned on the driver and read on an executor, which may have another directory under the same path: a
