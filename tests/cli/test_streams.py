@@ -73,7 +73,7 @@ def test_too_long_line_is_dropped_and_next_is_read() -> None:
     assert unusable == RejectedLine(7, "it is too long for any message")
 
 
-def test_text_line_has_options_of_command_and_own_keys() -> None:
+def test_keys_of_text_line_are_added_to_options_of_command() -> None:
     template = Template("T", "paid", ("all",), {"region": "eu"}, 3, QueueNumber(1))
     read = text_reader(template, b"::")
     [one, two, three] = read_all([b"a b::body::rest", b"no key", b"k::"], 1, read)

@@ -365,7 +365,7 @@ def test_no_order_at_one_of_two_ordered_brokers_is_refused_with_command(admin: A
     assert order_of(broker, "OrderedTwice") == (None, {False})
 
 
-def test_mqadmin_update_topic_of_ordered_topic_works(gantrymq: Run, admin: Admin, broker: EmbeddedBroker) -> None:
+def test_order_of_topic_follows_mqadmin_update(gantrymq: Run, admin: Admin, broker: EmbeddedBroker) -> None:
     admin("topic", "create", "OrderedByLetters", "--queues", 4, "--order")
 
     def update(*letters: object) -> None:

@@ -38,7 +38,7 @@ from gantrymq.remoting.transport.server import RemotingServer
 
 POP_TIME_MS = 1_700_000_000_000
 HOST = Host(b"\x7f\x00\x00\x01", 10911)
-H = TypeVar("H", bound=CommandHeader)
+HeaderT = TypeVar("HeaderT", bound=CommandHeader)
 
 
 def popped(
@@ -110,11 +110,11 @@ class FakePopBroker:
         self.waiting.setdefault(topic, []).extend(messages)
         self._event(topic).set()
 
-    def of(self, kind: type[H]) -> list[H]:
+    def of(self, kind: type[HeaderT]) -> list[HeaderT]:
         """The requests of one kind, in order."""
         return [one for one in self.asked if isinstance(one, kind)]
 
-    async def asked_for(self, kind: type[H], count: int) -> list[H]:
+    async def asked_for(self, kind: type[HeaderT], count: int) -> list[HeaderT]:
         """Wait for ``count`` requests of one kind, and return all of that kind."""
         while len(self.of(kind)) < count:
             await asyncio.sleep(0.001)
@@ -123,7 +123,7 @@ class FakePopBroker:
     def _event(self, topic: str) -> asyncio.Event:
         return self._arrivals.setdefault(topic, asyncio.Event())
 
-    def _note(self, request: RemotingCommand, kind: type[H]) -> H:
+    def _note(self, request: RemotingCommand, kind: type[HeaderT]) -> HeaderT:
         header = request.read(kind)
         self.asked.append(header)
         return header

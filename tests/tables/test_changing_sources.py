@@ -45,7 +45,7 @@ def of_orders(offsets: Iterable[int], generation: int = 0) -> list[MessageName]:
     return [("orders", 0, offset, generation) for offset in offsets]
 
 
-def test_next_landing_lands_only_what_is_new(lake: Lake, path: Path) -> None:
+def test_next_landing_lands_only_new_messages(lake: Lake, path: Path) -> None:
     put(path, numbered(50))
     land(lake, path, ORDERS)
     put(path, numbered(30))
@@ -56,7 +56,7 @@ def test_next_landing_lands_only_what_is_new(lake: Lake, path: Path) -> None:
     assert lake.messages() == of_orders(range(80))
 
 
-def test_running_store_lands_what_is_there(lake: Lake, path: Path) -> None:
+def test_running_store_lands_existing_messages(lake: Lake, path: Path) -> None:
     path.mkdir(parents=True)
     with open_store(RealFileSystem(), path) as store:
         landing = landing_of(lake, path, ORDERS)
@@ -70,7 +70,7 @@ def test_running_store_lands_what_is_there(lake: Lake, path: Path) -> None:
     assert lake.messages() == of_orders(range(100))
 
 
-def test_retention_before_the_first_landing_is_no_finding(lake: Lake, path: Path) -> None:
+def test_retention_before_first_landing_is_no_finding(lake: Lake, path: Path) -> None:
     put(path, numbered(400))
     remove_first_log_file(path)
     _, summary = land(lake, path, ORDERS)
@@ -98,7 +98,7 @@ def test_retention_between_two_landings_is_one_finding(lake: Lake, path: Path) -
     assert len(lake.rows("__audit")) == 1
 
 
-def test_retention_of_a_queue_without_new_messages_is_a_finding(lake: Lake, path: Path) -> None:
+def test_retention_of_queue_without_new_messages_is_finding(lake: Lake, path: Path) -> None:
     put(path, numbered(20))
     land(lake, path, LandOptions(pattern=".*"))
     put(path, numbered(10))
@@ -116,7 +116,7 @@ def remove_first_log_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_recreated_topic_begins_a_generation(lake: Lake, path: Path, count: int) -> None:
+def test_recreated_topic_begins_generation(lake: Lake, path: Path, count: int) -> None:
     put(path, numbered(30))
     land(lake, path, ORDERS)
     with open_store(RealFileSystem(), path) as store:
@@ -136,7 +136,7 @@ def test_recreated_topic_begins_a_generation(lake: Lake, path: Path, count: int)
     assert len(lake.rows("__audit")) == 1
 
 
-def test_messages_of_a_topic_deleted_before_they_landed_are_named(lake: Lake, path: Path) -> None:
+def test_messages_of_topic_deleted_before_landing_are_named(lake: Lake, path: Path) -> None:
     put(path, numbered(30))
     land(lake, path, ORDERS)
     put(path, numbered(8))
@@ -150,7 +150,7 @@ def test_messages_of_a_topic_deleted_before_they_landed_are_named(lake: Lake, pa
     assert land(lake, path, ORDERS)[1].is_clean
 
 
-def test_another_store_in_its_place_begins_generations(lake: Lake, path: Path) -> None:
+def test_store_replaced_by_other_store_begins_generations(lake: Lake, path: Path) -> None:
     put(path, numbered(30))
     land(lake, path, ORDERS)
     shutil.rmtree(path)
@@ -160,7 +160,7 @@ def test_another_store_in_its_place_begins_generations(lake: Lake, path: Path) -
     assert land(lake, path, ORDERS)[1].commits == 0
 
 
-def test_log_that_was_cut_and_rewritten_begins_a_generation_of_what_is_new(lake: Lake, path: Path) -> None:
+def test_log_cut_and_rewritten_begins_generation_of_new_messages(lake: Lake, path: Path) -> None:
     put(path, numbered(30))
     shutil.copytree(path, path.with_name("earlier"))
     put(path, numbered(10), clock_ms=NOON_MS + 1000)
@@ -177,7 +177,7 @@ def test_log_that_was_cut_and_rewritten_begins_a_generation_of_what_is_new(lake:
     assert land(lake, path)[1].commits == 0
 
 
-def test_message_that_a_crash_cut_off_is_named_and_its_offset_lands_again(lake: Lake, tmp_path: Path) -> None:
+def test_message_cut_off_by_crash_is_named_and_its_offset_lands_again(lake: Lake, tmp_path: Path) -> None:
     folder = unpack("torn-tail", tmp_path)
     _, summary = land(lake, folder / "store")
     assert summary.totals.missing == len(lake.audited()) > 0
@@ -194,7 +194,7 @@ def test_message_that_a_crash_cut_off_is_named_and_its_offset_lands_again(lake: 
     ]
 
 
-def test_further_topic_lands_from_the_begin_of_the_log(lake: Lake, path: Path) -> None:
+def test_further_topic_lands_from_begin_of_log(lake: Lake, path: Path) -> None:
     put(path, [*numbered(20), *numbered(20, topic="others")])
     land(lake, path, ORDERS)
     put(path, [*numbered(5), *numbered(5, topic="others")])
@@ -216,7 +216,7 @@ def test_stores_of_several_brokers_land_in_one_table(lake: Lake, tmp_path: Path)
     assert sorted(row["broker"] for row in lake.rows()) == ["broker-a"] * 15 + ["broker-b"] * 16
 
 
-def test_log_that_landed_under_another_name_of_its_broker_is_refused(lake: Lake, path: Path) -> None:
+def test_log_landed_under_other_broker_name_is_refused(lake: Lake, path: Path) -> None:
     """Its messages would be rows of two brokers."""
     put(path, numbered(5))
     land(lake, path, ORDERS)
@@ -229,7 +229,7 @@ def test_log_that_landed_under_another_name_of_its_broker_is_refused(lake: Lake,
     assert land(lake, moved, ORDERS)[1].totals.rows == 2
 
 
-def test_store_of_another_broker_lands_beside_one_that_is_away(lake: Lake, path: Path) -> None:
+def test_store_of_other_broker_lands_beside_missing_store(lake: Lake, path: Path) -> None:
     put(path, numbered(5))
     land(lake, path, ORDERS)
     other = path.parents[1] / "broker-b" / "store"

@@ -21,7 +21,7 @@ def log_files(store: Path) -> list[Path]:
 
 @pytest.mark.parametrize("commit_rows", [400, 1_000_000])
 @pytest.mark.parametrize("failed", [1, 2])
-def test_pass_after_a_failed_one_lands_its_rows(
+def test_pass_after_failed_pass_lands_its_rows(
     failed: int, commit_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = unpack("lost-queues-many-files", tmp_path) / "store"
@@ -48,7 +48,7 @@ def test_pass_after_a_failed_one_lands_its_rows(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_pass_after_a_commit_of_unknown_outcome_continues(
+def test_pass_after_commit_of_unknown_outcome_continues(
     kind: TableFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit has taken place, and its answer was lost."""
@@ -88,7 +88,7 @@ def test_log_file_deleted_after_planning_is_named(tmp_path: Path) -> None:
     assert landing.summary.totals.missing == len(missing)
 
 
-def test_log_file_that_stays_away_ends_the_landing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_file_that_stays_away_ends_landing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gantrymq.tables.sources import log_part
 
     store = unpack("lost-queues-many-files", tmp_path) / "store"

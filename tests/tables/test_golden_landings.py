@@ -37,7 +37,7 @@ def test_golden_store_lands_each_message_of_java_once(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_columns_are_those_of_the_message(kind: TableFormat, tmp_path: Path) -> None:
+def test_columns_equal_fields_of_message(kind: TableFormat, tmp_path: Path) -> None:
     folder = unpack("broker-features", tmp_path)
     lake = Lake(tmp_path, kind)
     (commit,), _ = land(lake, folder / "store")
@@ -71,7 +71,7 @@ def _queues(java: dict[tuple[str, int, int], Row]) -> dict[str, set[tuple[str, i
     return queues
 
 
-def test_damaged_message_is_named_with_its_place(tmp_path: Path) -> None:
+def test_damaged_message_is_named_with_its_location(tmp_path: Path) -> None:
     folder = unpack("bad-crc", tmp_path)
     lake = Lake(tmp_path, TableFormat.PARQUET)
     _, summary = land(lake, folder / "store", commit_rows=500)
@@ -89,7 +89,7 @@ def test_damaged_message_is_named_with_its_place(tmp_path: Path) -> None:
     assert len(lake.rows("__audit")) == 1
 
 
-def test_dead_letters_land_with_the_topic_that_they_came_from(tmp_path: Path) -> None:
+def test_dead_letters_land_with_original_topic(tmp_path: Path) -> None:
     folder = unpack("broker-features", tmp_path)
     lake = Lake(tmp_path, TableFormat.PARQUET)
     land(lake, folder / "store", LandOptions(topics=("ForDlqVis",), retries=True, dlq=True))
@@ -97,7 +97,7 @@ def test_dead_letters_land_with_the_topic_that_they_came_from(tmp_path: Path) ->
     assert landed == {("ForDlqVis", "ForDlqVis"): 3, ("%DLQ%cg-dlq-Vis", "ForDlqVis"): 3}
 
 
-def test_pattern_takes_no_system_topic_and_a_name_any(tmp_path: Path) -> None:
+def test_pattern_takes_no_system_topic_and_name_takes_any(tmp_path: Path) -> None:
     folder = unpack("broker-features", tmp_path)
     everything, delayed = Lake(tmp_path / "a", TableFormat.PARQUET), Lake(tmp_path / "b", TableFormat.PARQUET)
     land(everything, folder / "store")

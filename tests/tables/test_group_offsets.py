@@ -56,7 +56,7 @@ def lags(namesrv: str, topic: str | None = None) -> dict[MessageQueue, tuple[int
     }
 
 
-def test_offsets_of_the_group_follow_the_commits(broker: EmbeddedBroker, land: Land) -> None:
+def test_offsets_of_group_follow_commits(broker: EmbeddedBroker, land: Land) -> None:
     send(broker.namesrv, 40)
     assert land(broker.namesrv, "--commit-group", GROUP, "--commit-rows", "7") == (0, "")
     before = lags(broker.namesrv)
@@ -70,7 +70,7 @@ def test_offsets_of_the_group_follow_the_commits(broker: EmbeddedBroker, land: L
     assert sum(offset for offset, _ in lags(broker.namesrv).values()) == 45
 
 
-def test_group_that_the_broker_does_not_make_is_one_warning(land: Land) -> None:
+def test_group_not_created_by_broker_is_one_warning(land: Land) -> None:
     with EmbeddedBroker(settings={"autoCreateSubscriptionGroup": False}) as broker:
         send(broker.namesrv, 20)
         code, err = land(broker.namesrv, "--commit-group", GROUP, "--commit-rows", "4")
@@ -96,13 +96,13 @@ def test_group_with_consumers_is_refused(broker: EmbeddedBroker, land: Land, tmp
 
 
 @pytest.mark.parametrize("group", ["bad name", "CID_RMQ_SYS_lake", "%RETRY%lake", ""])
-def test_name_of_no_group_is_refused(group: str, land: Land) -> None:
+def test_invalid_group_name_is_refused(group: str, land: Land) -> None:
     code, err = land("127.0.0.1:1", "--commit-group", group)
     assert (code, err.count("\n")) == (2, 1)
     assert "--commit-group" in err
 
 
-def test_group_for_a_store_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_group_for_store_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     put(tmp_path / "store", [line(id=1)])
     arguments = [str(tmp_path / "store"), str(tmp_path / "lake"), "--topic", "orders", "--commit-group", GROUP]
     assert exit_code(["table", "land", *arguments]) == 2

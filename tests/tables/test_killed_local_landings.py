@@ -34,7 +34,7 @@ def kill_point(monkeypatch: pytest.MonkeyPatch) -> KillPoint:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_landing_killed_at_random_changes_has_each_message_once(
+def test_landing_after_random_kills_has_each_message_once(
     kind: TableFormat, tmp_path: Path, rng: random.Random, kill_point: KillPoint
 ) -> None:
     folder = unpack("bad-crc", tmp_path)
@@ -67,7 +67,7 @@ def _places(lake: Lake, suffix: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_maintenance_killed_at_random_changes_has_each_row_once(
+def test_maintenance_after_random_kills_has_each_row_once(
     kind: TableFormat, tmp_path: Path, rng: random.Random, kill_point: KillPoint
 ) -> None:
     folder = unpack("bad-crc", tmp_path)
@@ -96,7 +96,7 @@ def test_maintenance_killed_at_random_changes_has_each_row_once(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_compaction_ended_by_sigkill_loses_and_doubles_nothing(
+def test_compaction_after_sigkill_loses_and_doubles_nothing(
     kind: TableFormat, tmp_path: Path, rng: random.Random
 ) -> None:
     folder = unpack("direct-propcrc", tmp_path)
@@ -120,7 +120,7 @@ def test_compaction_ended_by_sigkill_loses_and_doubles_nothing(
         assert read.fetchall() == [(len(before),)]
 
 
-def test_manifest_that_a_killed_process_did_not_unlink_is_not_written_again(tmp_path: Path) -> None:
+def test_manifest_left_by_killed_process_is_not_written_again(tmp_path: Path) -> None:
     store = unpack("direct-propcrc", tmp_path) / "store"
     lake = Lake(tmp_path, TableFormat.PARQUET)
     land(lake, store)
@@ -136,9 +136,7 @@ def test_manifest_that_a_killed_process_did_not_unlink_is_not_written_again(tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
-def test_command_killed_by_sigkill_lands_each_message_once(
-    kind: TableFormat, tmp_path: Path, rng: random.Random
-) -> None:
+def test_command_after_sigkill_lands_each_message_once(kind: TableFormat, tmp_path: Path, rng: random.Random) -> None:
     folder = unpack("direct-mixed", tmp_path)
     (tmp_path / "whole").mkdir()
     whole, lake = Lake(tmp_path / "whole", kind), Lake(tmp_path, kind)

@@ -64,7 +64,7 @@ def test_running_landing_exports_rows_lag_and_commit_times(tmp_path: Path) -> No
         ("flushDiskType=SYNC_FLUSH", "a key of exporters of metrics"),
     ],
 )
-def test_wrong_metrics_setting_is_refused_before_the_table(
+def test_wrong_metrics_setting_is_refused_before_table_exists(
     setting: str, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "store" / "commitlog").mkdir(parents=True)

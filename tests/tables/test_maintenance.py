@@ -131,7 +131,7 @@ def test_ttl_removes_old_rows_and_lands_none(kind: TableFormat, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_ttl_of_a_table_without_partitions_removes_rows_from_files(kind: TableFormat, tmp_path: Path) -> None:
+def test_ttl_of_table_without_partitions_removes_rows_from_files(kind: TableFormat, tmp_path: Path) -> None:
     store = stored(tmp_path / "broker-a" / "store", [40, 1])
     lake = Lake(tmp_path / "lake", kind)
     land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy.NONE))
@@ -141,7 +141,7 @@ def test_ttl_of_a_table_without_partitions_removes_rows_from_files(kind: TableFo
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_ttl_removes_dead_rows_and_keeps_the_account(kind: TableFormat, tmp_path: Path) -> None:
+def test_ttl_removes_dead_rows_and_keeps_account(kind: TableFormat, tmp_path: Path) -> None:
     folder = unpack("bad-crc", tmp_path)
     lake = Lake(tmp_path / "lake", kind)
     _, summary = land(lake, folder / "store", LandOptions(pattern=".*", body="text"), 450)
@@ -160,9 +160,7 @@ def count_rows(lake: Lake, suffix: str = "") -> int:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_ttl_is_remembered_without_a_new_message_until_none_is_given(
-    kind: TableFormat, tmp_path: Path, store: Path
-) -> None:
+def test_ttl_is_remembered_without_new_message_until_reset(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", kind)
     land(lake, store)
     maintained(lake, store, LandOptions(ttl_s=86_400.0, expire_s=3_600.0))
@@ -177,9 +175,7 @@ def test_ttl_is_remembered_without_a_new_message_until_none_is_given(
 
 
 @pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.ICEBERG])
-def test_expiry_removes_old_versions_and_orphans_and_keeps_the_rest(
-    kind: TableFormat, tmp_path: Path, store: Path
-) -> None:
+def test_expiry_removes_old_versions_and_orphans_and_keeps_rest(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", kind)
     land(lake, store, commit_rows=10)
     before, live = rows_of(lake), _live_files(lake)
@@ -201,7 +197,7 @@ def test_expiry_removes_old_versions_and_orphans_and_keeps_the_rest(
     assert maintained(lake, store) == Maintained()
 
 
-def test_expiry_of_delta_keeps_versions_and_removals_of_the_span(tmp_path: Path, store: Path) -> None:
+def test_expiry_of_delta_keeps_versions_and_removals_of_span(tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.DELTA)
     land(lake, store, commit_rows=10)
     before, version = rows_of(lake), DeltaTable(lake.table).version()
@@ -212,7 +208,7 @@ def test_expiry_of_delta_keeps_versions_and_removals_of_the_span(tmp_path: Path,
     assert sorted(map(repr, old)) == before
 
 
-def test_expiry_of_delta_removes_the_log_before_a_checkpoint(tmp_path: Path, store: Path) -> None:
+def test_expiry_of_delta_removes_log_before_checkpoint(tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.DELTA)
     land(lake, store, commit_rows=10)
     DeltaTable(lake.table).create_checkpoint()
@@ -278,7 +274,7 @@ def delete_first(lake: Lake) -> bool:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_repeated_run_compacts_when_enough_files_came_together(kind: TableFormat, tmp_path: Path, store: Path) -> None:
+def test_repeated_run_with_enough_files_compacts(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", kind)
     land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy.NONE), commit_rows=3)
     assert files_of(lake) == 14
@@ -359,9 +355,7 @@ def count_marked(lake: Lake) -> int:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_repeated_run_rewrites_a_file_of_which_rows_are_old_when_they_are_late(
-    kind: TableFormat, tmp_path: Path
-) -> None:
+def test_repeated_run_rewrites_file_with_late_old_rows(kind: TableFormat, tmp_path: Path) -> None:
     store = stored(tmp_path / "broker-a" / "store", [10.2, 1])
     lake = Lake(tmp_path / "lake", kind)
     land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy.NONE))

@@ -64,7 +64,7 @@ def _retype(path: str) -> None:
     ("change", "why"),
     [(_repartition, "by topic"), (_constrain, "few"), (_retype, "generation is STRING and cannot become INT")],
 )
-def test_delta_table_with_a_foreign_partition_constraint_or_type_is_refused(
+def test_delta_table_with_foreign_partition_constraint_or_type_is_refused(
     change: Callable[[str], None], why: str, tmp_path: Path, store: Path
 ) -> None:
     """delta-rs takes a file with any value of any partition: the topic of our rows would become a day."""
@@ -77,7 +77,7 @@ def test_delta_table_with_a_foreign_partition_constraint_or_type_is_refused(
     assert [(row["topic"], row["queue_offset"]) for row in lake.rows()] == [("orders", n) for n in range(5)]
 
 
-def test_iceberg_table_with_a_foreign_partition_that_files_do_not_fit_is_refused(tmp_path: Path, store: Path) -> None:
+def test_iceberg_table_with_foreign_partition_is_refused(tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.ICEBERG)
     land(lake, store, ORDERS)
     from pyiceberg.catalog.sql import SqlCatalog
@@ -92,7 +92,7 @@ def test_iceberg_table_with_a_foreign_partition_that_files_do_not_fit_is_refused
     assert len(lake.rows()) == 5
 
 
-def test_two_topics_of_one_table_are_refused_before_the_first(tmp_path: Path, store: Path) -> None:
+def test_two_topics_of_one_table_are_refused_before_first_landing(tmp_path: Path, store: Path) -> None:
     put(store, "a-b", 2)
     put(store, "a_b", 2)
     target = TableTarget("sales.{topic}", None, str(tmp_path / "lake"))
@@ -104,25 +104,25 @@ def test_two_topics_of_one_table_are_refused_before_the_first(tmp_path: Path, st
 
 
 @pytest.mark.parametrize("name", ["{topic}__dead", "orders__audit/", "orders__dead"])
-def test_table_beside_a_table_is_refused(name: str, tmp_path: Path, store: Path) -> None:
+def test_name_of_side_table_is_refused(name: str, tmp_path: Path, store: Path) -> None:
     target = TableTarget(str(tmp_path / name))
     with pytest.raises(ConfigError, match="beside a table"):
         tables_of(target, ORDERS, lambda choice: StoreMessages([str(store)], choice))
 
 
 @pytest.mark.parametrize("name", ["", "/"])
-def test_table_without_a_name_is_refused(name: str) -> None:
+def test_table_without_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="the path or the name"):
         TableTarget(name).open()
 
 
-def test_file_that_is_no_catalog_is_named(tmp_path: Path) -> None:
+def test_invalid_catalog_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"no database" * 100)
     with pytest.raises(TableError, match=r"catalog\.db: cannot be read as a catalog: file is not a database"):
         TableTarget("sales.orders", None, str(tmp_path)).open()
 
 
-def test_catalog_that_is_away_is_waited_for(unused_port: int) -> None:
+def test_error_of_unreachable_catalog_is_retryable(unused_port: int) -> None:
     settings = {"type": "rest", "uri": f"http://127.0.0.1:{unused_port}"}
     target = TableTarget("sales.orders", None, None, "lake", settings)
     with pytest.raises(TableError, match="catalog lake: cannot be opened") as raised:
@@ -137,7 +137,7 @@ def unused_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def test_catalog_is_not_made_for_a_look(tmp_path: Path) -> None:
+def test_refusal_of_missing_catalog_creates_none(tmp_path: Path) -> None:
     target = TableTarget("sales.orders", None, str(tmp_path / "lake"))
     with pytest.raises(TableError, match="has no catalog"):
         target.refuse_missing_catalog()
@@ -150,6 +150,6 @@ def test_catalog_is_not_made_for_a_look(tmp_path: Path) -> None:
     "options",
     [{"message": "Order"}, {"message": "Order", "body": "json", "schema": "infer"}],
 )
-def test_name_of_a_message_without_a_file_of_protobuf_is_refused(options: dict[str, str]) -> None:
+def test_protobuf_message_name_without_file_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="--body protobuf"):
         LandOptions(**options).body_format()

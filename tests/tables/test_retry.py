@@ -74,7 +74,7 @@ def without_nulls(rows: dict[int, Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_retry_with_a_new_schema_gives_the_rows_of_a_landing_with_it(kind: TableFormat, tmp_path: Path) -> None:
+def test_retry_with_new_schema_gives_rows_of_landing_with_it(kind: TableFormat, tmp_path: Path) -> None:
     lake, other = Lake(tmp_path / "lake", kind), Lake(tmp_path / "other", kind)
     store = landed(lake, tmp_path, OLD)
     landed(other, tmp_path, NEW)
@@ -105,7 +105,7 @@ def test_retry_repeated_commits_nothing(kind: TableFormat, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_retry_that_moves_all_rows_leaves_an_empty_table_of_dead_ones(kind: TableFormat, tmp_path: Path) -> None:
+def test_retry_that_moves_all_rows_leaves_empty_dead_letter_table(kind: TableFormat, tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake", kind)
     store = landed(lake, tmp_path, OLD, [line(id=BIG), line(id=2)])
     assert retry(lake, schema_file(tmp_path, NEW)) == Retried(1, 0)
@@ -116,7 +116,7 @@ def test_retry_that_moves_all_rows_leaves_an_empty_table_of_dead_ones(kind: Tabl
     assert sorted(by_offset(lake)) == [0, 1]
 
 
-def test_schema_of_a_retry_without_dead_rows_becomes_that_of_the_table(tmp_path: Path) -> None:
+def test_schema_of_retry_without_dead_rows_becomes_schema_of_table(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.DELTA)
     store = landed(lake, tmp_path, OLD, [line(id=2)])
     assert retry(lake, schema_file(tmp_path, NEW)) == Retried(0, 0)
@@ -124,7 +124,7 @@ def test_schema_of_a_retry_without_dead_rows_becomes_that_of_the_table(tmp_path:
     assert land(lake, store, LandOptions())[1].totals.dead == 0
 
 
-def test_retry_with_inferred_schema_keeps_the_reasons(tmp_path: Path) -> None:
+def test_retry_with_inferred_schema_keeps_reasons(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake", TableFormat.PARQUET), tmp_path / "store"
     put(path, [line(id=1)])
     land(lake, path, LandOptions(topics=("orders",), body="json", schema="infer"))
@@ -134,12 +134,12 @@ def test_retry_with_inferred_schema_keeps_the_reasons(tmp_path: Path) -> None:
     assert "id" in by_offset(lake, "__dead")[1]["reason"]
 
 
-def test_retry_without_a_table_names_the_next_step(tmp_path: Path) -> None:
+def test_retry_without_table_names_next_step(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="does not exist; `gantrymq table land` makes it"):
         retry(Lake(tmp_path / "lake", TableFormat.DELTA))
 
 
-def test_compressed_body_becomes_a_row_with_a_higher_limit(tmp_path: Path) -> None:
+def test_compressed_body_with_higher_limit_becomes_row(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake", TableFormat.PARQUET), tmp_path / "store"
     path.mkdir()
     text = b'{"id": 7}' + b" " * MAX_DECOMPRESSED_BODY_SIZE
@@ -158,7 +158,7 @@ def test_compressed_body_becomes_a_row_with_a_higher_limit(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_retry_beside_a_landing_ends_and_changes_nothing(
+def test_retry_beside_landing_ends_and_changes_nothing(
     kind: TableFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(tmp_path / "lake", kind)
@@ -212,7 +212,7 @@ def _kill_numbers(rng: random.Random) -> Iterator[int]:
         yield rng.randrange(most // 2, most)
 
 
-def test_retry_command_prints_a_summary_and_ends_with_1_while_rows_are_left(
+def test_retry_command_with_rows_left_prints_summary_and_ends_with_1(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.ICEBERG)
@@ -230,9 +230,7 @@ def test_retry_command_prints_a_summary_and_ends_with_1_while_rows_are_left(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
-def test_retry_command_killed_by_sigkill_moves_each_row_once(
-    kind: TableFormat, tmp_path: Path, rng: random.Random
-) -> None:
+def test_retry_command_after_sigkill_moves_each_row_once(kind: TableFormat, tmp_path: Path, rng: random.Random) -> None:
     lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
     put(path, [line(id=number << 33) if number % 3 else b"{" for number in range(300)])
     land(lake, path, LandOptions(topics=("orders",), body="json", schema=schema_file(tmp_path, OLD)))

@@ -56,7 +56,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_land_prints_commits_and_a_summary(kind: TableFormat, tmp_path: Path, store: Path, table: Any) -> None:
+def test_land_prints_commits_and_summary(kind: TableFormat, tmp_path: Path, store: Path, table: Any) -> None:
     lake = Lake(tmp_path / "lake", kind)
     done = table("land", store, *lake.arguments, "--topic", "orders", "--json", "--commit-rows", 30)
     assert (done.code, done.err) == (0, "")
@@ -80,7 +80,7 @@ def test_land_prints_commits_and_a_summary(kind: TableFormat, tmp_path: Path, st
     assert status["lag"] == {"messages": 0, "bytes": 0, "seconds": 0.0}
 
 
-def test_status_for_people_shows_the_last_ten_commits(
+def test_status_for_people_shows_last_ten_commits(
     tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
@@ -94,7 +94,7 @@ def test_status_for_people_shows_the_last_ten_commits(
     assert [row[-3:] for row in rows] == [["3", "0", "0"]] * 9 + [["1", "0", "0"]]
 
 
-def test_missing_messages_end_with_1_and_a_foreign_table_with_3(tmp_path: Path, table: Any) -> None:
+def test_missing_messages_end_with_1_and_foreign_table_with_3(tmp_path: Path, table: Any) -> None:
     folder = unpack("bad-crc", tmp_path)
     lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
     done = table("land", folder / "store", *lake.arguments, "--topic", "orders", "--json")
@@ -144,7 +144,7 @@ def test_missing_extra_is_one_line(module: str, extra: str, arguments: list[str]
     assert f"pip install 'gantrymq[{extra}]'" in done.stderr
 
 
-def test_topic_in_the_name_makes_a_table_for_each_topic(tmp_path: Path, store: Path, table: Any) -> None:
+def test_topic_in_name_makes_table_for_each_topic(tmp_path: Path, store: Path, table: Any) -> None:
     with open_store(RealFileSystem(), store) as writer:
         for message in numbered(7, topic="payments"):
             writer.put(message)
@@ -155,7 +155,7 @@ def test_topic_in_the_name_makes_a_table_for_each_topic(tmp_path: Path, store: P
     assert len(list((tmp_path / "payments").rglob("*.parquet"))) == 1
 
 
-def test_every_lands_what_comes_and_ends_at_sigterm_with_0(tmp_path: Path, store: Path) -> None:
+def test_land_with_every_lands_new_messages_and_ends_at_sigterm_with_0(tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
     arguments = ["land", str(store), *lake.arguments, "--topic", "orders", "--every", "300ms", "--json"]
     command = [*COMMAND, *arguments]
@@ -196,7 +196,7 @@ def test_land_with_maintenance_prints_what_was_done(kind: TableFormat, tmp_path:
     assert [line["kind"] for line in table(*arguments).lines] == ["summary"]
 
 
-def test_span_that_is_none_is_refused_in_one_line(tmp_path: Path, store: Path, table: Any) -> None:
+def test_invalid_span_is_refused_in_one_line(tmp_path: Path, store: Path, table: Any) -> None:
     done = table("land", store, tmp_path / "table", "--topic", "orders", "--ttl", "soon")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "not a span of time" in done.err
@@ -208,9 +208,7 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-def test_cluster_lands_and_its_recreated_topic_begins_a_generation(
-    tmp_path: Path, broker: EmbeddedBroker, table: Any
-) -> None:
+def test_recreated_topic_of_cluster_begins_generation(tmp_path: Path, broker: EmbeddedBroker, table: Any) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
     arguments = [f"namesrv://{broker.namesrv}", *lake.arguments, "--topic", "fruit", "--json", "--commit-rows", 16]
     with Producer(broker.namesrv) as producer, AdminClient(broker.namesrv) as admin:

@@ -45,7 +45,7 @@ def test_frozen_lander_that_wakes_writes_nothing(kind: TableFormat, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_lander_beside_the_first_one_of_a_new_table_ends(kind: TableFormat, tmp_path: Path, store: Path) -> None:
+def test_second_lander_of_new_table_ends(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", kind)
     first, second = (landing_of(lake, store, commit_rows=500) for _ in range(2))
     second._opened()  # it has seen that there is no table
@@ -59,7 +59,7 @@ def test_lander_beside_the_first_one_of_a_new_table_ends(kind: TableFormat, tmp_
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_lander_of_dead_rows_only_that_was_frozen_before_its_commit_loses_none(
+def test_lander_frozen_before_commit_of_dead_rows_loses_none(
     kind: TableFormat, tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(tmp_path / "lake", kind)
@@ -123,7 +123,7 @@ def test_positions_outlive_compaction_checkpoint_and_clean_up_of_delta(tmp_path:
     assert lake.messages() == before
 
 
-def test_positions_outlive_expiry_of_all_but_a_foreign_snapshot_of_iceberg(tmp_path: Path, store: Path) -> None:
+def test_positions_outlive_expiry_of_all_but_foreign_iceberg_snapshot(tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.ICEBERG)
     land(lake, store, commit_rows=300)
     table = lake.target.open()._opened()  # type: ignore[attr-defined]
@@ -137,7 +137,7 @@ def test_positions_outlive_expiry_of_all_but_a_foreign_snapshot_of_iceberg(tmp_p
     assert lake.messages() == before
 
 
-def test_table_of_another_program_is_refused_and_unchanged(tmp_path: Path, store: Path) -> None:
+def test_table_of_other_program_is_refused_and_unchanged(tmp_path: Path, store: Path) -> None:
     delta, parquet = Lake(tmp_path / "one", TableFormat.DELTA), Lake(tmp_path / "two", TableFormat.PARQUET)
     write_deltalake(delta.table, pa.table({"topic": ["a"]}))
     Path(parquet.table).mkdir(parents=True)
@@ -153,7 +153,7 @@ def test_table_of_another_program_is_refused_and_unchanged(tmp_path: Path, store
         assert tree(lake.root) == before
 
 
-def test_directory_of_another_format_is_refused(tmp_path: Path, store: Path) -> None:
+def test_directory_of_other_format_is_refused(tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
     land(lake, store)
     with pytest.raises(ForeignTableError):
@@ -161,9 +161,7 @@ def test_directory_of_another_format_is_refused(tmp_path: Path, store: Path) -> 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_options_are_remembered_and_another_partition_is_refused(
-    kind: TableFormat, tmp_path: Path, store: Path
-) -> None:
+def test_options_are_remembered_and_other_partition_is_refused(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", kind)
     options = LandOptions(pattern="orders", partition_by=PartitionBy.HOUR, body="text")
     landing = landing_of(lake, store, options, commit_rows=200).run_pass()
@@ -177,7 +175,7 @@ def test_options_are_remembered_and_another_partition_is_refused(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_rows_of_a_file_are_sorted_by_queue_and_of_one_day(kind: TableFormat, tmp_path: Path, store: Path) -> None:
+def test_rows_of_file_are_sorted_by_queue_and_of_one_day(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     import pyarrow.parquet as pq
 
     lake = Lake(tmp_path / "lake", kind)

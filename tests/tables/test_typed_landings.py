@@ -21,7 +21,7 @@ def columns(lake: Lake, *names: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_body_that_does_not_fit_is_a_dead_row_with_its_message(kind: Any, tmp_path: Path) -> None:
+def test_body_that_does_not_fit_becomes_dead_row_with_its_message(kind: Any, tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
     put(path, [line(id=1, price=2.5), b"\xff", line(id="x"), b"", line(id=4)])
     schema = tmp_path / "orders.ddl"
@@ -75,7 +75,7 @@ def test_later_schema_file_adds_fields_and_widens_int(kind: Any, tmp_path: Path)
     assert len(lake.rows()) == 3 if kind != "parquet" else True
 
 
-def test_field_called_like_a_column_of_the_message_lands_under_another_name(tmp_path: Path) -> None:
+def test_field_named_like_message_column_lands_under_other_name(tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake", FORMATS[0]), tmp_path / "store"
     put(path, [line(topic="mine", Tags=3)])
     schema = tmp_path / "orders.ddl"
@@ -86,7 +86,7 @@ def test_field_called_like_a_column_of_the_message_lands_under_another_name(tmp_
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_field_that_is_called_like_a_partition_lands_under_another_name(kind: Any, tmp_path: Path) -> None:
+def test_field_named_like_partition_lands_under_other_name(kind: Any, tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
     put(path, [line(landed_day=1, Landed_Hour="x", _file=2)])
     options = LandOptions(topics=("orders",), body="json", schema="infer")
@@ -95,7 +95,7 @@ def test_field_that_is_called_like_a_partition_lands_under_another_name(kind: An
 
 
 @pytest.mark.parametrize("kind", ["delta", "parquet"])
-def test_dead_rows_of_a_table_that_was_made_again_are_not_taken_for_the_old_ones(kind: Any, tmp_path: Path) -> None:
+def test_dead_rows_of_recreated_table_are_distinct_from_old_ones(kind: Any, tmp_path: Path) -> None:
     lake, path = Lake(tmp_path / "lake", kind), tmp_path / "store"
     options = LandOptions(topics=("orders",), body="text")
     for number in range(3):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -39,9 +39,7 @@ from gantrymq.broker.start_warnings import warn_of_lost_routes, warn_of_unsuppor
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.storage import Storage
 from gantrymq.broker.store_log import log_failure, log_opening
-from gantrymq.broker.tables.persistence import (
-    TOPICS,
-)
+from gantrymq.broker.tables.persistence import TOPICS
 from gantrymq.broker.tables.tables import Tables
 from gantrymq.broker.transactions.check import TransactionalMessageCheckService
 from gantrymq.broker.transactions.decisions import Decisions
@@ -55,7 +53,6 @@ from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
-from gantrymq.remoting.transport.dispatcher import RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
@@ -70,8 +67,7 @@ class BrokerServer:
     """A broker with its store at ``path``. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
 
     ``config.broker.listen_port`` 0 takes a free port. ``address`` (brokerIP1:port) is the address for clients, known
-    after the start. ``given`` are the keys of the store's settings that must hold (see MessageStore.open). ``hooks``
-    are called before the processor of every request, in addition to access control.
+    after the start. ``given`` are the keys of the store's settings that must hold (see MessageStore.open).
 
     Raises NotHonouredError for a key of ``config`` that cannot be honoured, unless acceptWithoutEffect names it.
     """
@@ -86,7 +82,6 @@ class BrokerServer:
         fs: FileSystem | None = None,
         tls: TlsServer | None = None,
         client_tls: ssl.SSLContext | None = None,
-        hooks: Iterable[RequestHook] = (),
         progress: Progress | None = None,
     ) -> None:
         self.config = config or LiveConfig()
@@ -96,7 +91,6 @@ class BrokerServer:
         self._path, self._given, self._progress = Path(path), frozenset(given), progress
         self._clock, self._fs, self._tls = clock or SystemClock(), fs or RealFileSystem(), tls
         self._client_tls = client_tls
-        self._hooks: tuple[RequestHook, ...] = tuple(hooks)
         self._stopping = False
         self.port = 0
 
@@ -235,10 +229,9 @@ class BrokerServer:
         )
         self._periodic = PeriodicWork(context, self._transaction_check)
         self.routes = routes(context)
-        hooks = self._hooks
         if self._acl is not None:
             self._acl.require({code: route.permission for code, route in self.routes.items()})
-            hooks = (*hooks, self._acl.refusal)
+        hooks = () if self._acl is None else (self._acl.refusal,)
         self.dispatcher = dispatcher(context, self.routes, hooks, self._channel_closed)
         broker = self.config.broker
         self._server = RemotingServer(

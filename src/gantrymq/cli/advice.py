@@ -18,8 +18,9 @@ from gantrymq.errors import (
     RemotingTimeoutError,
     SendFailedError,
 )
+from gantrymq.model.system_names import RETRY_PREFIX
 
-_RETRY, _NO_ROUTE_OF = "%RETRY%", "no route of topic "
+_NO_ROUTE_OF = "no route of topic "
 _NO_WRITE_TO, _NO_WRITE = "No route info of this topic: ", ": no broker that has it accepts sends"
 
 
@@ -68,8 +69,8 @@ def _unknown(text: str) -> str:
     if not text.startswith(_NO_ROUTE_OF):
         return text
     topic = text.removeprefix(_NO_ROUTE_OF).removesuffix(": no broker has it")
-    if topic.startswith(_RETRY):
-        group = topic.removeprefix(_RETRY)
+    if topic.startswith(RETRY_PREFIX):
+        group = topic.removeprefix(RETRY_PREFIX)
         return f"there is no group {group} that has consumed; `gantrymq admin group list` shows the groups"
     return f"there is no topic {topic}; `gantrymq admin topic list` shows the topics"
 

@@ -15,8 +15,8 @@ from typing import Any, Self, TypedDict, cast
 from gantrymq.config.keys import check_values, key
 from gantrymq.config.name_servers import ALLOWED, name_server_addresses
 from gantrymq.errors import ConfigError
-from gantrymq.format.trace import TRACE_TOPIC
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
+from gantrymq.model.system_names import TRACE_TOPIC
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import SerializeType
 

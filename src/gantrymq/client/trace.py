@@ -49,7 +49,7 @@ _CLOSE_WITHIN_S = 5.0
 
 log = get_logger("gantrymq.client")
 
-H = TypeVar("H")
+HookT = TypeVar("HookT")
 
 
 class TraceProducer(Protocol):
@@ -294,6 +294,6 @@ class Tracing(NamedTuple):
     hook: TraceHook
 
 
-def with_trace(hooks: Sequence[H], tracing: Tracing | None) -> tuple[H | TraceHook, ...]:
+def with_trace(hooks: Sequence[HookT], tracing: Tracing | None) -> tuple[HookT | TraceHook, ...]:
     """The hooks of a client, its own trace included."""
     return (*hooks, tracing.hook) if tracing is not None else tuple(hooks)

@@ -26,6 +26,7 @@ from gantrymq.config.remoting_limits import RemotingLimits
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX, LONG_MAX
+from gantrymq.model.system_names import TRACE_TOPIC
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _MAX_QUEUES = 65_536  # of a topic
@@ -61,7 +62,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig):
     clear_retry_topic_when_delete_topic: bool = key("clearRetryTopicWhenDeleteTopic", True)
     enable_mixed_message_type: bool = key("enableMixedMessageType", False)
     trace_topic_enable: bool = key("traceTopicEnable", False, at_start=True)
-    msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", allowed=_TOPIC, at_start=True)
+    msg_trace_topic_name: str = key("msgTraceTopicName", TRACE_TOPIC, allowed=_TOPIC, at_start=True)
     recall_message_enable: bool = key("recallMessageEnable", False)
     allow_recall_when_broker_not_writeable: bool = key("allowRecallWhenBrokerNotWriteable", True)
     store_reply_message_enable: bool = key("storeReplyMessageEnable", True)

@@ -13,6 +13,7 @@ from gantrymq.errors import (
     SendFailedError,
     StoreError,
 )
+from gantrymq.model.system_names import RETRY_PREFIX
 from gantrymq.remoting.codes import ResponseCode
 
 _REFUSALS = {
@@ -59,7 +60,7 @@ def failure_text(error: GantrymqError) -> str:
     prefix, suffix = "no route of topic ", ": no broker has it"
     if isinstance(error, NoRouteError) and text.startswith(prefix):
         name = text.removeprefix(prefix).removesuffix(suffix)
-        if name.startswith("%RETRY%"):
-            return f"There is no group {name.removeprefix('%RETRY%')} that has consumed."
+        if name.startswith(RETRY_PREFIX):
+            return f"There is no group {name.removeprefix(RETRY_PREFIX)} that has consumed."
         return f"There is no topic {name}."
     return text

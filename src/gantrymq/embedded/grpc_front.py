@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gantrymq.broker.server import BrokerServer
 from gantrymq.clock import Clock
 from gantrymq.errors import ConfigError
+from gantrymq.remoting.bodies.route import MASTER_ID, BrokerData
 from gantrymq.remoting.transport.tls import TlsServer
 
 if TYPE_CHECKING:
@@ -48,18 +49,20 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         broker.metrics.add(metrics.families)
     brokers = LocalBrokers(
         broker.dispatcher,
-        cluster=config.broker.broker_cluster_name,
-        name=config.broker.broker_name,
-        address=broker.address,
+        BrokerData(
+            cluster=config.broker.broker_cluster_name,
+            broker_name=config.broker.broker_name,
+            broker_addrs={MASTER_ID: broker.address},
+        ),
         find_topic=broker.tables.topics.get,
         find_group=broker.tables.groups.table.get,
+        max_body_bytes=lambda: config.store.max_message_size_bytes,
         is_guarded=access is not None,
     )
     return GrpcServer(
         config.grpc,
         brokers,
         clock,
-        max_body_bytes=lambda: config.store.max_message_size_bytes,
         authenticate=authenticator(access),
         advertised_host=config.broker.broker_ip1,
         tls=tls,

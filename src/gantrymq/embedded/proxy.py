@@ -89,7 +89,6 @@ class Proxy:
             config,
             brokers,
             SystemClock(),
-            max_body_bytes=lambda: config.max_message_size_bytes,
             authenticate=authenticator(access),
             advertised_host=config.local_serve_addr,
             tls=self._tls,

@@ -27,6 +27,7 @@ from gantrymq.errors import ConfigError, MQBrokerError, RemotingError, StoreClos
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import TIMER_TOPIC
+from gantrymq.model.system_names import AUTO_CREATE_TOPIC
 from gantrymq.namesrv.settings import is_known, read_namesrv_config, require_honoured, without_effect
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
@@ -256,7 +257,7 @@ class RestartableBroker:
         """Create or change a topic. Returns when it has a route. Raises MQBrokerError if the broker refuses."""
         header = CreateTopicRequestHeader(
             topic=topic,
-            default_topic="TBW102",
+            default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=queues,
             write_queue_nums=queues,
             perm=PERM_READ | PERM_WRITE,

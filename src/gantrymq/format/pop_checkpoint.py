@@ -260,10 +260,10 @@ class _AckBody(_KeyBody):
     aol: list[_AnyLong] = []
 
 
-B = TypeVar("B", bound=_KeyBody)
+BodyT = TypeVar("BodyT", bound=_KeyBody)
 
 
-def _decode(body: bytes, kind: type[B]) -> B:
+def _decode(body: bytes, kind: type[BodyT]) -> BodyT:
     """Read a body as fastjson2 does: null counts as missing, a number may be text. UTF-8 is read as Java reads it."""
     try:
         fields = msgspec.json.decode(decode_utf8(bytes(body)))

@@ -26,7 +26,6 @@ from enum import Enum, IntEnum
 
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _FIELD_END, _RECORD_END = "\x01", "\x02"
 _NULL = "null"
 _TO_BLANKS = str.maketrans({_FIELD_END: " ", _RECORD_END: " "})

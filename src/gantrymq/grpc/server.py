@@ -1,6 +1,6 @@
 """The gRPC server: the table of calls, their senders, and what happens to errors.
 
-    server = GrpcServer(GrpcConfig(), brokers, clock, max_body_bytes=lambda: 4 << 20)
+    server = GrpcServer(GrpcConfig(), brokers, clock)
     await server.start("127.0.0.1", 8081)
     print(server.port)
     await server.close()
@@ -64,9 +64,9 @@ log = get_logger("gantrymq.grpc")
 class GrpcServer:
     """Serves RocketMQ's MessagingService for ``brokers``. Construct, ``start`` and ``close`` it on one event loop.
 
-    ``max_body_bytes`` returns the limit for a message's body. ``authenticate`` reads the signature of a call.
-    ``advertised_host`` is the host for clients that do not say which address they used. With ``tls`` the port answers
-    TLS, and plain text unless its mode is enforcing. ``metrics`` gets the latency of each call.
+    ``authenticate`` reads the signature of a call. ``advertised_host`` is the host for clients that do not say which
+    address they used. With ``tls`` the port answers TLS, and plain text unless its mode is enforcing. ``metrics`` gets
+    the latency of each call.
     """
 
     def __init__(
@@ -75,7 +75,6 @@ class GrpcServer:
         brokers: Brokers,
         clock: Clock,
         *,
-        max_body_bytes: Callable[[], int],
         authenticate: Authenticate = lambda metadata, address: None,
         advertised_host: str = "127.0.0.1",
         tls: TlsServer | None = None,
@@ -91,7 +90,7 @@ class GrpcServer:
         requests = RequestsToClients(clock, transactions, nonces)
         self._clients = clients = Clients(config, brokers, clock, requests.answer, self._left)
         self._receives = ReceiveMessage(config, brokers, clock, clients, popped, renewals)
-        self._telemetry = telemetry = Telemetry(config, brokers, clock, clients, nonces, max_body_bytes)
+        self._telemetry = telemetry = Telemetry(config, brokers, clock, clients, nonces)
         routes, settles = (
             Routes(brokers, lambda: f"{self._host}:{self.port}"),
             SettleMessages(config, clients, popped, renewals),
@@ -101,7 +100,7 @@ class GrpcServer:
             "QueryAssignment": routes.query_assignment,
             "Heartbeat": telemetry.heartbeat,
             "NotifyClientTermination": telemetry.terminated,
-            "SendMessage": SendMessage(config, brokers, clock, transactions, max_body_bytes).send,
+            "SendMessage": SendMessage(config, brokers, clock, transactions).send,
             "RecallMessage": RecallMessage(config, brokers).recall,
             "EndTransaction": transactions.end,
             "AckMessage": settles.ack,

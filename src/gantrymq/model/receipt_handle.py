@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeVar
 
 from gantrymq.errors import ReceiptHandleError
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
+from gantrymq.model.system_names import RETRY_PREFIX
 
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 ORDER_REVIVE_QUEUE = 999  # the revive queue of handles of ordered pops, which have no checkpoint
 MAX_CHARACTERS = 2048  # of a handle; only the broker's name can be long
 
-_RETRY_PREFIX = "%RETRY%"
 _MARKS = (NORMAL, RETRY_V1, RETRY_V2)
 _OFFSET_MARK = "qo"  # begins the second field of an entry of orderCountInfo for one offset: qo<queue>%<offset>
 _FEWEST_FIELDS = 7  # handles before 4.9 end with the queue; the request has the offset too
@@ -34,27 +34,27 @@ V = TypeVar("V")
 
 def retry_topic_v1(topic: str, group: str) -> str:
     """The topic from which ``group`` consumes a message of ``topic`` again."""
-    return f"{_RETRY_PREFIX}{group}_{topic}"
+    return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def retry_topic_v2(topic: str, group: str) -> str:
     """As :func:`retry_topic_v1` with enableRetryTopicV2. The plus separates group and topic: no name contains one."""
-    return f"{_RETRY_PREFIX}{group}+{topic}"
+    return f"{RETRY_PREFIX}{group}+{topic}"
 
 
 def normal_topic(topic: str, group: str) -> str | None:
     """The topic that a retry topic of ``group`` is for; a topic that is not one is itself. None for others' topics."""
-    if not topic.startswith(_RETRY_PREFIX):
+    if not topic.startswith(RETRY_PREFIX):
         return topic
     for separator in ("+", "_"):
-        if topic.startswith(prefix := f"{_RETRY_PREFIX}{group}{separator}"):
+        if topic.startswith(prefix := f"{RETRY_PREFIX}{group}{separator}"):
             return topic[len(prefix) :]
     return None
 
 
 def topic_mark(topic: str) -> str:
     """The mark of a topic in a handle: NORMAL, RETRY_V1 or RETRY_V2."""
-    if not topic.startswith(_RETRY_PREFIX):
+    if not topic.startswith(RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if "+" in topic else RETRY_V1
 

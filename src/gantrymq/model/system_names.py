@@ -10,6 +10,7 @@ from gantrymq.model.message import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HA
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+SYSTEM_TOPIC_PREFIXES = (SYSTEM_TOPIC_PREFIX, "RMQ_SYS_")
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 AUTO_CREATE_TOPIC = "TBW102"
 BENCHMARK_TOPIC = "BenchmarkTest"
@@ -27,3 +28,16 @@ SYSTEM_TOPICS = frozenset(
         *(ROCKSDB_TRANS_HALF_TOPIC, ROCKSDB_TRANS_OP_HALF_TOPIC),
     }
 )
+# System topics that no producer may write.
+NOT_ALLOWED_SEND_TOPICS = frozenset(
+    {
+        *(SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC),
+        *(OFFSET_MOVED_EVENT, ROCKSDB_TRANS_HALF_TOPIC, ROCKSDB_TRANS_OP_HALF_TOPIC),
+    }
+)
+BROKER_SYSTEM_TOPICS = SYSTEM_TOPICS | {CHECKPOINT_TOPIC}
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is RocketMQ's own: it holds messages of other topics, or none of a user's."""
+    return topic in BROKER_SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIXES)

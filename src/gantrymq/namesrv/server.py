@@ -34,7 +34,7 @@ from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
-from gantrymq.remoting.transport.dispatcher import BodyLimits, RequestDispatcher, RequestHook
+from gantrymq.remoting.transport.dispatcher import BodyLimits, RequestDispatcher
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
@@ -49,8 +49,7 @@ class NamesrvServer:
 
     ``home`` has its files unless the settings give other paths: ``kvConfig.json`` and, after a tool changed a setting,
     ``namesrv.properties``. Files are created when there is something to store. ``others`` are settings without effect,
-    which are shown. ``client_tls`` is for requests to brokers. ``hooks`` are called before the processor of every
-    request.
+    which are shown. ``client_tls`` is for requests to brokers.
 
     Raises NotHonouredError for a key that cannot be honoured, unless acceptWithoutEffect names it. ``accepted`` has the
     reasons that were accepted.
@@ -66,7 +65,6 @@ class NamesrvServer:
         fs: FileSystem | None = None,
         tls: TlsServer | None = None,
         client_tls: ssl.SSLContext | None = None,
-        hooks: Iterable[RequestHook] = (),
     ) -> None:
         self._clock, fs = clock or SystemClock(), fs or RealFileSystem()
         self._others = dict(others or {})
@@ -77,7 +75,6 @@ class NamesrvServer:
         self.routes = RouteInfoManager(lambda: monotonic_ms(self._clock), lambda: self.configuration.config)
         self._client = RemotingClient(tls=client_tls)
         self._dispatcher = RequestDispatcher(
-            hooks=hooks,
             when_closed=self._channel_closed,
             body_limits=BodyLimits(
                 given.max_request_body_bytes,

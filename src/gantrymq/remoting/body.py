@@ -21,7 +21,7 @@ from gantrymq.model import fastjson
 from gantrymq.model.java import decode_utf8, encode_utf8
 from gantrymq.model.message_queue import MessageQueue
 
-B = TypeVar("B", bound=Struct)
+BodyT = TypeVar("BodyT", bound=Struct)
 V = TypeVar("V")
 _STRING = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"(\s*:)?', re.DOTALL)
 _NUMBER = re.compile(r'"-?\d+"\s*:')
@@ -59,13 +59,13 @@ class Body(Struct, kw_only=True, rename="camel"):
         return _pieces(self)
 
 
-def decode_body(body: type[B], raw: bytes, lenient_bytes: int = _ANY_SIZE) -> B:
+def decode_body(body: type[BodyT], raw: bytes, lenient_bytes: int = _ANY_SIZE) -> BodyT:
     """Decode a body from JSON as fastjson does: null means not given. Raises RemotingCommandError.
 
     ``lenient_bytes`` limits the size of JSON that deviates from the standard or from the body's types.
     """
     try:
-        decoded: B = _decoder(body).decode(raw)
+        decoded: BodyT = _decoder(body).decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         if len(raw) > lenient_bytes:
             raise RemotingCommandError(f"the body of {len(raw)} bytes is no {body.__name__}: {error}") from None
@@ -73,12 +73,12 @@ def decode_body(body: type[B], raw: bytes, lenient_bytes: int = _ANY_SIZE) -> B:
     return decoded
 
 
-def decode_request(body: type[B], raw: bytes) -> B:
+def decode_request(body: type[BodyT], raw: bytes) -> BodyT:
     """Decode the body of a request from an untrusted client. Raises RemotingCommandError."""
     return decode_body(body, raw, LENIENT_REQUEST_BYTES)
 
 
-def decode_edited(body: type[B], raw: bytes) -> B:
+def decode_edited(body: type[BodyT], raw: bytes) -> BodyT:
     """Decode a body from a file that a person may have edited. It accepts whatever fastjson2 accepts.
 
     Raises RemotingCommandError.
@@ -109,7 +109,7 @@ def _decoder(body: type[Struct]) -> Any:
     return msgspec.json.Decoder(body, strict=False)
 
 
-def _decode_leniently(body: type[B], raw: bytes, loads: Callable[[str], Any] = fastjson.loads) -> B:
+def _decode_leniently(body: type[BodyT], raw: bytes, loads: Callable[[str], Any] = fastjson.loads) -> BodyT:
     try:
         value = loads(fastjson.quote_keys(_OBJECT_KEY, decode_utf8(raw)))
         value = _without_nulls(value)

@@ -40,7 +40,7 @@ _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
 _PYTHON = int(LanguageCode.PYTHON)
 _OTHER = int(LanguageCode.OTHER)
 
-H = TypeVar("H", bound=CommandHeader)
+HeaderT = TypeVar("HeaderT", bound=CommandHeader)
 
 
 class RemotingCommand:
@@ -157,7 +157,7 @@ class RemotingCommand:
             return self.header.to_ext_fields()
         return self.ext_fields | self.header.to_ext_fields()
 
-    def read(self, header: type[H]) -> H:
+    def read(self, header: type[HeaderT]) -> HeaderT:
         """Decode the typed header.
 
         Raises RemotingCommandError, which names the field that is missing or not a number.

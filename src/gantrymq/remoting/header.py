@@ -48,7 +48,7 @@ class TopicHeader(RpcHeader):
     lo: bool | None = None
 
 
-H = TypeVar("H", bound=CommandHeader)
+HeaderT = TypeVar("HeaderT", bound=CommandHeader)
 
 
 class _Field(NamedTuple):
@@ -59,21 +59,21 @@ class _Field(NamedTuple):
     required: bool
 
 
-def header_from_json(header: type[H], ext_fields: Raw) -> H | None:
+def header_from_json(header: type[HeaderT], ext_fields: Raw) -> HeaderT | None:
     """Decode a header from extFields in JSON. None if only Java's more lenient parsers can read it."""
     try:
-        decoded: H = _json_decoder(header).decode(ext_fields)
+        decoded: HeaderT = _json_decoder(header).decode(ext_fields)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return decoded
 
 
 @cache
-def _json_decoder(header: type[H]) -> Any:
+def _json_decoder(header: type[HeaderT]) -> Any:
     return msgspec.json.Decoder(header, strict=False)
 
 
-def header_from_texts(header: type[H], fields: dict[str, str]) -> H:
+def header_from_texts(header: type[HeaderT], fields: dict[str, str]) -> HeaderT:
     """Make a header from texts. Raises RemotingCommandError, which names the field that is missing or not a number."""
     try:
         return msgspec.convert(fields, header, strict=False)
@@ -81,7 +81,7 @@ def header_from_texts(header: type[H], fields: dict[str, str]) -> H:
         return _as_java_parses(header, fields)
 
 
-def _as_java_parses(header: type[H], fields: dict[str, str]) -> H:
+def _as_java_parses(header: type[HeaderT], fields: dict[str, str]) -> HeaderT:
     """As :func:`header_from_texts`, with Java's parseInt, parseLong and parseBoolean, which accept a little more."""
     values: dict[str, Any] = {}
     for field in _fields(header):

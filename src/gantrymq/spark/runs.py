@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.log_file import LogEnd, LogMark
 from gantrymq.spark.pending_rows import PendingRows
 from gantrymq.spark.selection import RowFilter, Selection
+from gantrymq.tables.sources.pulled import QueueSlice
 from gantrymq.tools.locations import Location
 
 K = TypeVar("K")
@@ -107,15 +107,6 @@ class LogRun:
     log_end: LogEnd | None = None
     audit: AuditPlan | None = None
     pending: PendingRows | None = None
-
-
-class QueueSlice(NamedTuple):
-    """The messages of a queue from offset ``low`` to before ``high``; ``shown`` is the topic as rows show it."""
-
-    queue: MessageQueue
-    shown: str
-    low: int
-    high: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,12 @@ from pathlib import Path
 
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.api import FileSystem
-from gantrymq.model.system_names import CHECKPOINT_TOPIC, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+from gantrymq.model.system_names import is_system_topic
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.queue_listing import queue_directories
 
 TOPICS = "topics.json"
 _BROKER_TABLES = ("subscriptionGroup.json", CONSUMER_OFFSET)
-_SYSTEM_PREFIXES = ("%", SYSTEM_TOPIC_PREFIX, "RMQ_SYS_")
-_SYSTEM_TOPICS = SYSTEM_TOPICS | {CHECKPOINT_TOPIC}
 _BLANK = b"\0 \t\r\n"
 
 
@@ -27,8 +25,7 @@ def user_topics(fs: FileSystem, consume_queue: Path) -> set[str]:
     return {
         topic
         for topic, queue_id in queue_directories(fs, consume_queue)
-        if topic not in _SYSTEM_TOPICS
-        and not topic.startswith(_SYSTEM_PREFIXES)
+        if not (topic.startswith("%") or is_system_topic(topic))
         and any(not entry.is_directory and entry.size_bytes for entry in fs.scan(consume_queue / topic / str(queue_id)))
     }
 

@@ -10,18 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX
 from gantrymq.errors import ConfigError
-from gantrymq.model.message import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC
+from gantrymq.model.system_names import SYSTEM_GROUP_PREFIX, is_system_topic
 from gantrymq.tools.export_plan import ExportSelection
 
-_SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "CID_RMQ_SYS_", REVIVE_TOPIC_PREFIX)
-_OTHER_SYSTEM_TOPICS = frozenset((SCHEDULE_TOPIC, "CHECKPOINT_TOPIC"))
-
-
-def is_system_topic(topic: str) -> bool:
-    """Whether a topic is RocketMQ's own: it holds messages of other topics, or none of a user's."""
-    return topic in SYSTEM_TOPICS or topic in _OTHER_SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES)
+_OF_GROUPS = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_GROUP_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,7 @@ class TopicChoice:
         """Whether a message that was sent to ``topic`` lands."""
         if topic in self.topics:
             return True
-        if self.pattern is None or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(topic):
+        if self.pattern is None or topic.startswith(_OF_GROUPS) or is_system_topic(topic):
             return False
         return re.fullmatch(self.pattern, topic) is not None
 

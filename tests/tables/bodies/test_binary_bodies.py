@@ -107,7 +107,7 @@ def record(*fields: tuple[str, Any]) -> AvroSchema:
     return AvroSchema(json.dumps({"type": "record", "name": "R", "fields": described}), "x.avsc")
 
 
-def test_avro_datum_becomes_a_row(tmp_path: Path) -> None:
+def test_avro_datum_becomes_row(tmp_path: Path) -> None:
     path = tmp_path / "order.avsc"
     path.write_text(json.dumps(_ORDER))
     made = pickle.loads(pickle.dumps(typed("avro", str(path))))
@@ -161,7 +161,7 @@ def test_avro_datum_becomes_a_row(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_avro_that_does_not_fit_has_a_reason(kind: Any, body: bytes, reason: str) -> None:
+def test_avro_that_does_not_fit_has_reason(kind: Any, body: bytes, reason: str) -> None:
     made = record(("a", kind))
     result = made.decode(pa.array([body], pa.binary()))
     assert str(result.reasons[0]).startswith(reason)
@@ -203,7 +203,7 @@ _AVRO = AvroSchema(json.dumps(_ORDER), "order.avsc")
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 200), st.integers(0, 255))
-def test_any_bytes_are_an_avro_row_or_a_reason(raw: bytes, at: int, byte: int) -> None:
+def test_any_bytes_are_avro_row_or_reason(raw: bytes, at: int, byte: int) -> None:
     damaged = bytearray(avro(_ORDER, _VALUE))
     damaged[at % len(damaged)] = byte
     for row in rows(_AVRO, raw, bytes(damaged)):
@@ -258,7 +258,7 @@ def order(descriptors: dict[bool, bytes]) -> Any:
     return message_class(descriptors[True], "shop.Order")()
 
 
-def test_protobuf_message_becomes_a_row(tmp_path: Path, descriptors: dict[bool, bytes]) -> None:
+def test_protobuf_message_becomes_row(tmp_path: Path, descriptors: dict[bool, bytes]) -> None:
     message = order(descriptors)
     message.id, message.topic, message.color, message.small, message.raw = -1, "t", 1, 2**32 - 1, b"\xff"
     message.items.add(sku="a", count=0, big=2**64 - 1)
@@ -293,7 +293,7 @@ def test_protobuf_message_becomes_a_row(tmp_path: Path, descriptors: dict[bool, 
     assert (restored.schema, restored.version) == (made.schema, made.version)
 
 
-def test_protobuf_that_does_not_fit_has_a_reason(descriptors: dict[bool, bytes]) -> None:
+def test_protobuf_that_does_not_fit_has_reason(descriptors: dict[bool, bytes]) -> None:
     made = ProtobufSchema(descriptors[True], "shop.Order", "shop.desc")
     late, odd = order(descriptors), order(descriptors)
     late.at.seconds, odd.at.nanos = 10**15, -1
@@ -342,14 +342,14 @@ def test_protobuf_message_without_columns_is_refused(
     assert str(caught.value).startswith(f"shop.desc: {error}")
 
 
-def test_protobuf_file_without_an_imported_file_says_how_to_make_it(descriptors: dict[bool, bytes]) -> None:
+def test_protobuf_file_without_imported_file_says_how_to_make_it(descriptors: dict[bool, bytes]) -> None:
     files = FileDescriptorSet.FromString(descriptors[False])
     files.file[0].dependency[0] = "other.proto"
     with pytest.raises(SchemaError, match=r"other\.proto is imported and missing: make the file with protoc --include"):
         ProtobufSchema(files.SerializeToString(), "shop.Order", "shop.desc")
 
 
-def test_any_bytes_are_a_protobuf_row_or_a_reason(descriptors: dict[bool, bytes]) -> None:
+def test_any_bytes_are_protobuf_row_or_reason(descriptors: dict[bool, bytes]) -> None:
     made = ProtobufSchema(descriptors[True], "shop.Order", "shop.desc")
     message = order(descriptors)
     message.at.seconds, message.topic = 5, "topic"

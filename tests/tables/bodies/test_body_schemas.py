@@ -78,7 +78,7 @@ def test_ddl_is_read_with_comments_and_quotes_and_in_any_case() -> None:
         ("a " + "ARRAY<" * 40 + "INT" + ">" * 40, "line 1, column 195: the field a is nested deeper than 32 levels"),
     ],
 )
-def test_bad_ddl_is_an_error_with_its_place(text: str, error: str) -> None:
+def test_bad_ddl_is_error_with_its_position(text: str, error: str) -> None:
     with pytest.raises(SchemaError) as caught:
         ddl.parse(text, "x.ddl")
     assert str(caught.value).startswith(f"x.ddl: {error}")
@@ -120,7 +120,7 @@ def test_json_schema_becomes_columns() -> None:
     )
 
 
-def test_constraints_of_json_schema_count(tmp_path: Path) -> None:
+def test_body_that_breaks_json_schema_constraint_does_not_fit(tmp_path: Path) -> None:
     made = typed("json", written(tmp_path / "x.json", json.dumps(_SCHEMA)))
     accepted = [
         b'{"id": 1}',
@@ -149,7 +149,7 @@ def test_constraints_of_json_schema_count(tmp_path: Path) -> None:
     assert result[2:] == list(refused.values())
 
 
-def test_pattern_that_never_ends_is_a_reason(tmp_path: Path) -> None:
+def test_pattern_that_never_ends_is_reason(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*(?=b)$"}}}
     made = typed("json", written(tmp_path / "x.json", json.dumps(schema)))
     [reason] = rows(made, b'{"a": "' + b"a" * 60 + b'c"}')
@@ -172,7 +172,7 @@ def test_pattern_that_never_ends_is_a_reason(tmp_path: Path) -> None:
         ('{"properties": {"a": {}, "A": {}}}', "the fields 'a' and 'A' differ by case only"),
     ],
 )
-def test_bad_json_schema_is_an_error(text: str, error: str) -> None:
+def test_bad_json_schema_is_error(text: str, error: str) -> None:
     with pytest.raises(SchemaError) as caught:
         JsonSchema(text, "x.json")
     assert str(caught.value).startswith(f"x.json: {error}")
@@ -211,7 +211,7 @@ def test_bad_json_schema_is_an_error(text: str, error: str) -> None:
         ("protobuf", "x.desc", b"\xff\xff", "no FileDescriptorSet: make it with protoc --include_imports -o FILE"),
     ],
 )
-def test_file_of_another_kind_is_one_clear_error(
+def test_file_of_other_kind_is_one_clear_error(
     tmp_path: Path, kind: str, name: str, content: str | bytes, error: str
 ) -> None:
     path = written(tmp_path / name, content)
@@ -220,7 +220,7 @@ def test_file_of_another_kind_is_one_clear_error(
     assert str(caught.value).startswith(f"{path}: {error}")
 
 
-def test_missing_file_is_an_error(tmp_path: Path) -> None:
+def test_missing_file_is_error(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="cannot be read: No such file or directory"):
         typed("json", str(tmp_path / "none"))
 
@@ -249,7 +249,7 @@ def test_missing_library_names_its_extra(tmp_path: Path, monkeypatch: pytest.Mon
 # Inferred schemas
 
 
-def test_inferred_fields_become_columns_of_the_most_frequent_type() -> None:
+def test_inferred_fields_become_columns_of_most_frequent_type() -> None:
     struct = inference.inferred(
         [
             b'{"a": 1, "o": {"x": "t", "n": null}, "l": [{"y": 1}, {"z": true}], "e": [], "ID": 1, "id": 2}',
@@ -273,7 +273,7 @@ def test_numbers_of_64_unsigned_bits_are_inferred_as_decimals() -> None:
     assert rows(made, b'{"u": 18446744073709551615}')[0]["u"] == 2**64 - 1
 
 
-def test_new_field_widens_an_inferred_schema_and_another_type_is_dead() -> None:
+def test_new_field_widens_inferred_schema_and_other_type_is_dead() -> None:
     first = typed("json", "infer")
     assert (first.schema.names, first.grows) == ([], True)
     assert rows(first, b"{}") == [{}]
@@ -331,13 +331,13 @@ def test_file_may_add_fields_anywhere_and_widen_numbers() -> None:
         ("a INT, o STRUCT<y: FLOAT>", "the field o.x is missing: a table keeps its columns, so add it"),
     ],
 )
-def test_other_changes_of_a_schema_are_refused(new: str, error: str) -> None:
+def test_other_changes_of_schema_are_refused(new: str, error: str) -> None:
     with pytest.raises(SchemaError) as caught:
         evolve(columns("a INT, o STRUCT<x: FLOAT>"), columns(new), "new.ddl")
     assert str(caught.value) == f"new.ddl: {error}"
 
 
-def test_columns_of_a_changed_schema_are_put_into_the_order_of_the_table() -> None:
+def test_columns_of_changed_schema_keep_order_of_table() -> None:
     new = ddl.parse(
         "z STRING, m MAP<STRING, STRUCT<r: INT, q: INT>>, l ARRAY<STRUCT<q: INT, p: BIGINT>>, a BIGINT", "x"
     )
@@ -356,7 +356,7 @@ def test_columns_of_a_changed_schema_are_put_into_the_order_of_the_table() -> No
 # What a table remembers
 
 
-def test_format_comes_back_from_what_the_table_remembers(tmp_path: Path) -> None:
+def test_format_comes_back_from_properties_of_table(tmp_path: Path) -> None:
     path = written(tmp_path / "a.ddl", "a INT, b STRING")
     first = typed("json", path)
     again = typed("json", None, None, first.remembered())
@@ -385,13 +385,13 @@ def test_inferred_schema_is_remembered_as_ddl() -> None:
     assert again.schema.names == ["a_b", "A_B_2", "o"]
 
 
-def test_file_after_an_inferred_schema_evolves_it(tmp_path: Path) -> None:
+def test_file_after_inferred_schema_evolves_it(tmp_path: Path) -> None:
     made = typed("json", "infer").widened(pa.array([b'{"a": 1, "b": "x"}']))
     filed = typed("json", written(tmp_path / "x.ddl", "n DATE, b STRING, a BIGINT"), None, made.remembered())
     assert (filed.schema.names, filed.grows) == (["a", "b", "n"], False)
 
 
-def test_damaged_properties_of_a_table_are_one_error() -> None:
+def test_damaged_properties_of_table_are_one_error() -> None:
     for broken in ({"body": "json"}, {"body": "json", "schema": "ddl", "text": "a INT", "columns": "AAAA"}):
         with pytest.raises(SchemaError, match="the table's schema: "):
             typed("json", None, None, broken)

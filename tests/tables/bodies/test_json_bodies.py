@@ -33,7 +33,7 @@ def decoded(schema: str, *bodies: bytes) -> list[Any]:
     return [row if why is None else why for row, why in zip(rows, result.reasons, strict=True)]
 
 
-def test_body_of_each_type_becomes_a_row() -> None:
+def test_body_of_each_type_becomes_row() -> None:
     body = (
         b' {"i": -2147483648, "l": 9223372036854775807, "s": 7, "d": 3, "f": 0.5, "b": true, '
         b'"t": "\xc3\xa4:\\u00e4", '
@@ -106,7 +106,7 @@ def test_body_of_each_type_becomes_a_row() -> None:
         (b"{'i': 1}", "body: not one JSON value: "),
     ],
 )
-def test_body_that_does_not_fit_has_a_reason_that_names_the_field(body: bytes, reason: str) -> None:
+def test_body_that_does_not_fit_has_reason_with_field_name(body: bytes, reason: str) -> None:
     result = decode_json(EACH, pa.array([b'{"i": 1}', body, b'{"i": 2}']))
     assert result.reasons[0] is result.reasons[2] is None
     assert str(result.reasons[1]).startswith(reason)
@@ -114,7 +114,7 @@ def test_body_that_does_not_fit_has_a_reason_that_names_the_field(body: bytes, r
     assert all(value is None for value in result.columns.to_pylist()[1].values())
 
 
-def test_reason_of_a_long_value_stays_short() -> None:
+def test_reason_of_long_value_stays_short() -> None:
     [reason] = decoded("i INT", b'{"' + b"k" * 5000 + b'": {"x": 1, "x": 2}}')
     assert len(reason) <= 400
 
@@ -131,13 +131,13 @@ def test_reason_of_a_long_value_stays_short() -> None:
         ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
     ],
 )
-def test_timestamp_with_a_zone_is_a_moment(text: str, us: int) -> None:
+def test_timestamp_with_zone_is_moment(text: str, us: int) -> None:
     result = decode_json(ddl.parse("t TIMESTAMP", "x"), pa.array([json.dumps({"t": text}).encode()]))
     assert result.reasons == [None]
     assert result.columns.column(0).cast(pa.int64()).to_pylist() == [us]
 
 
-def test_missing_field_and_null_are_null_unless_the_schema_forbids() -> None:
+def test_missing_field_and_null_are_null_unless_schema_forbids() -> None:
     assert decoded("a INT NOT NULL, n DECIMAL(3,1) NOT NULL, b STRUCT<c: INT NOT NULL>", b'{"a": 1, "n": 2}') == [
         {"a": 1, "n": Decimal("2.0"), "b": None}
     ]
@@ -149,12 +149,12 @@ def test_missing_field_and_null_are_null_unless_the_schema_forbids() -> None:
     assert decoded("b STRUCT<c: INT NOT NULL>", b'{"b": {}}') == ["b.c: missing, and the schema requires it"]
 
 
-def test_number_beyond_2_to_53_becomes_the_nearest_double() -> None:
+def test_number_beyond_2_to_53_becomes_nearest_double() -> None:
     assert decoded("d DOUBLE", b'{"d": 9007199254740993}') == [{"d": 9007199254740992.0}]
 
 
 @pytest.mark.parametrize("more", ["", ", o STRUCT<x: INT>"])  # the ways of flat and of nested objects
-def test_zero_with_any_exponent_is_a_decimal(more: str) -> None:
+def test_zero_with_any_exponent_is_decimal(more: str) -> None:
     bodies = [b'{"n": 0e999999999}', b'{"n": -0.0e-999999}', b'{"n": 0E9}']
     assert [row["n"] for row in decoded(f"n DECIMAL(5,2){more}", *bodies)] == [0, 0, 0]
 
@@ -163,20 +163,20 @@ def test_unknown_field_is_ignored() -> None:
     assert decoded("a INT", b'{"a": 1, "z": {"y": [1, {"x": null}]}, "q": "a:b", "A": 2, "e": 1e999}') == [{"a": 1}]
 
 
-def test_field_that_is_called_like_a_column_of_the_message_lands_under_another_name() -> None:
+def test_field_named_like_message_column_becomes_column_of_other_name() -> None:
     assert decoded("topic STRING, Body INT, o STRUCT<topic: INT>", b'{"topic": "t", "Body": 1, "o": {"topic": 2}}') == [
         {"body_topic": "t", "body_Body": 1, "o": {"topic": 2}}
     ]
 
 
-def test_key_that_msgspec_cannot_name_goes_the_slow_way() -> None:
+def test_key_that_msgspec_cannot_name_is_decoded_without_msgspec() -> None:
     assert decoded('`a"b` INT, `c d` INT', b'{"a\\"b": 1, "c d": 2}', b'{"a\\"b": "x"}') == [
         {'a"b': 1, "c_d": 2},
         'a"b: expected INT, got text',
     ]
 
 
-def test_runs_are_put_together_in_order() -> None:
+def test_runs_are_joined_in_order() -> None:
     bodies = [b'{"a": %d, "t": ["x"]}' % n if n % 7 else b'{"a": "x"}' for n in range(2 * RUN_ROWS + 5)]
     result = decode_json(ddl.parse("a INT, t ARRAY<STRING>", "x"), pa.array([b"?", *bodies]).slice(1))
     result.columns.validate(full=True)
@@ -375,7 +375,7 @@ def bodies(draw: st.DrawFn) -> bytes:
     ]
 )
 @example([b'{"d":1e400}', b'{"z":1e400}', b'{"d":-0}', b'{"f":3.4028235677973366e38}', b'{"z":"\\ud83d\\ude00"}'])
-def test_decoder_agrees_with_the_rules_of_another_parser(raw: list[bytes]) -> None:
+def test_decoder_agrees_with_rules_of_other_parser(raw: list[bytes]) -> None:
     for fields in (_FIELDS, _FLAT):  # the ways of nested and of flat objects
         schema = ddl.parse(", ".join(f"`{name}` {kind}" for name, kind in fields.items()), "property")
         result = decode_json(schema, pa.array(raw, pa.binary()))
@@ -388,5 +388,5 @@ def test_decoder_agrees_with_the_rules_of_another_parser(raw: list[bytes]) -> No
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=4))
-def test_any_bytes_are_a_row_or_a_reason(raw: list[bytes]) -> None:
+def test_any_json_bytes_are_row_or_reason(raw: list[bytes]) -> None:
     assert len(decode_json(EACH, pa.array(raw, pa.binary())).reasons) == len(raw)

@@ -116,7 +116,7 @@ def rows(made: Any, bodies: pa.Array) -> list[Any]:
     return [row if why is None else why for row, why in zip(values, result.reasons, strict=True)]
 
 
-def test_bodies_of_two_schemas_of_a_registry_share_the_columns(server: Server) -> None:
+def test_bodies_of_two_registry_schemas_share_columns(server: Server) -> None:
     first = typed("avro", server.url)
     assert first.schema.names == []
     bodies = pa.array(
@@ -146,7 +146,7 @@ def test_bodies_of_two_schemas_of_a_registry_share_the_columns(server: Server) -
     assert rows(first, pa.array([framed(1, b"")])) == ["body: the schema 1 is not known"]
 
 
-def test_registry_format_comes_back_without_the_registry(server: Server) -> None:
+def test_registry_format_comes_back_without_registry(server: Server) -> None:
     bodies = pa.array([framed(1, avro(V1, {"id": 1, "tag": "a"})), framed(2, avro(V2, {"added": "x", "id": 2}))])
     made = typed("avro", server.url).widened(bodies)
     server.asked.clear()
@@ -167,7 +167,7 @@ def test_schemas_of_two_executors_are_joined(server: Server) -> None:
     ]
 
 
-def test_registry_after_a_file_keeps_the_columns_of_the_table(server: Server, tmp_path: Path) -> None:
+def test_registry_after_file_keeps_columns_of_table(server: Server, tmp_path: Path) -> None:
     (tmp_path / "x.avsc").write_text(json.dumps(V2))
     filed = typed("avro", str(tmp_path / "x.avsc"))
     made = typed("avro", server.url, None, filed.remembered()).widened(pa.array([framed(1, b"")]))
@@ -197,7 +197,7 @@ def test_registry_that_does_not_answer_is_one_error(server: Server, failures: li
     assert str(caught.value).endswith("; check it, then run again")
 
 
-def test_credentials_of_a_registry_come_from_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_of_registry_come_from_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(registry.AUTH_VARIABLE, "user:secret")
     made = typed("avro", server.url).widened(pa.array([framed(1, b"")]))
     assert server.authorizations == {"Basic " + base64.b64encode(b"user:secret").decode()}
@@ -206,7 +206,7 @@ def test_credentials_of_a_registry_come_from_the_environment(server: Server, mon
         typed("avro", "http://user:secret@127.0.0.1:9")
 
 
-def test_json_bodies_of_a_registry_have_its_json_schema(server: Server) -> None:
+def test_json_bodies_of_registry_have_its_json_schema(server: Server) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}}}
     server.answers["/schemas/ids/7"] = {"schema": json.dumps(schema), "schemaType": "JSON"}
     bodies = pa.array([framed(7, b'{"a": 1}'), framed(7, b'{"a": 10}'), framed(1, b"{}"), b'{"a": 1}'])
@@ -227,7 +227,7 @@ def _field(name: str, number: int, kind: int, type_name: str | None = None) -> F
     return FieldDescriptorProto(name=name, number=number, type=kind, label=1, type_name=type_name)
 
 
-def test_protobuf_bodies_of_a_registry_name_the_message_in_their_file(server: Server) -> None:
+def test_protobuf_bodies_of_registry_name_message_in_their_file(server: Server) -> None:
     imported = FileDescriptorProto(
         name="x", syntax="proto3", package="p", message_type=[_message("Tag", _field("t", 1, 9))]
     )
@@ -286,7 +286,7 @@ def test_protobuf_bodies_of_a_registry_name_the_message_in_their_file(server: Se
     "answer",
     [[], {"schemaType": "AVRO"}, b"<html>", {"schema": "????", "schemaType": "PROTOBUF", "references": [{}]}],
 )
-def test_registry_with_an_unreadable_answer_is_one_error(server: Server, answer: Any) -> None:
+def test_registry_with_unreadable_answer_is_one_error(server: Server, answer: Any) -> None:
     kind = "protobuf" if isinstance(answer, dict) and "schema" in answer else "avro"
     server.answers = {"/schemas/ids/1": answer, "/schemas/ids/1?format=serialized": answer}
     with pytest.raises(RegistryError):
@@ -297,7 +297,7 @@ def rocketmq_path(identity: int) -> str:
     return f"/schema-registry/v1/subject/TopicA/recordId/{identity}/schema"
 
 
-def test_bodies_of_rocketmqs_registry_become_rows(server: Server) -> None:
+def test_bodies_of_rocketmq_registry_become_rows(server: Server) -> None:
     """The schema's version is in the lower 14 bits of a record id, and the registry looks up only those."""
     first, second = 5 << 14 | 1, 5 << 14 | 2
     answer = {"subjectFullName": "default/TopicA", "schemaFullName": "R", "dependency": None, "type": "AVRO"}
@@ -323,7 +323,7 @@ def test_bodies_of_rocketmqs_registry_become_rows(server: Server) -> None:
     ]
 
 
-def test_rocketmqs_registry_says_with_500_that_a_schema_does_not_exist(server: Server) -> None:
+def test_rocketmq_registry_answers_500_for_missing_schema(server: Server) -> None:
     server.answers = {rocketmq_path(0): (500, {"status": 50001, "message": "Schema: default/TopicA/0 not exist"})}
     made = typed("avro", f"rocketmq+{server.url}/TopicA").widened(pa.array([b"\x10" + bytes(8)]))
     assert rows(made, pa.array([b"\x10" + bytes(8)]))[0].startswith("body: the registry has no such schema")
@@ -338,6 +338,6 @@ def test_rocketmqs_registry_says_with_500_that_a_schema_does_not_exist(server: S
         ("avro", "ftp://127.0.0.1", "no address of a registry, such as http://host:8081"),
     ],
 )
-def test_address_of_no_registry_is_refused(kind: str, url: str, error: str) -> None:
+def test_invalid_registry_address_is_refused(kind: str, url: str, error: str) -> None:
     with pytest.raises(SchemaError, match=error):
         typed(kind, url)

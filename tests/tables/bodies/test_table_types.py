@@ -23,7 +23,7 @@ _BODY = (
 )
 
 
-def test_row_of_every_type_is_the_same_in_delta_and_iceberg(tmp_path: Path) -> None:
+def test_row_of_every_type_is_equal_in_delta_and_iceberg(tmp_path: Path) -> None:
     # PyIceberg 0.12 makes an empty list of a null list of structs.
     result = decode_json(_TYPES, pa.array([_BODY, b'{"n":[]}']))
     assert result.reasons == [None, None]

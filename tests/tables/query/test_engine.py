@@ -75,7 +75,7 @@ def test_wrong_or_forbidden_query_is_one_line(text: str, message: str, views: Vi
     assert "__scan" not in str(raised.value)
 
 
-def test_variables_of_the_process_are_no_tables(views: Views) -> None:
+def test_variables_of_process_are_no_tables(views: Views) -> None:
     orders_frame = TABLE
     with pytest.raises(QueryError, match="there is no topic or table orders_frame"):
         rows_of(views, "select * from orders_frame")
@@ -119,7 +119,7 @@ def land(kind: str, directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_landed_table_is_a_view_of_its_name(kind: str, store: Path, tmp_path: Path) -> None:
+def test_landed_table_is_view_of_its_name(kind: str, store: Path, tmp_path: Path) -> None:
     path = land(kind, tmp_path)
     with open_views([path, store]) as views:
         assert "landed-orders" in views.names

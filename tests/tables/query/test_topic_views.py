@@ -97,7 +97,7 @@ def test_rows_of_every_topic_equal_messages_of_golden_store(name: str, tmp_path:
         assert views.skipped.count == 0
 
 
-def test_columns_have_the_types_of_landed_tables(views: Views) -> None:
+def test_columns_have_types_of_landed_tables(views: Views) -> None:
     described = dict(values(views, "select column_name, column_type from (describe orders)"))
     assert list(described) == TOPIC_SCHEMA.names
     assert described["keys"] == "VARCHAR[]"

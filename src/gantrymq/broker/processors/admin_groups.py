@@ -125,21 +125,9 @@ class GroupAdminProcessor:
 
     async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all groups, or maxGroupNum groups from number groupSeq on."""
-        request_header = request.read(GetAllSubscriptionGroupRequestHeader)
-        chosen = None
-        is_split = (request_header.data_version, request_header.group_seq, request_header.max_group_num) != (
-            None,
-            None,
-            None,
-        )
-        if self._config.broker.enable_split_metadata and is_split:
-            begin = request_header.group_seq or 0
-            if begin and request_header.data_version != self._groups.version.encode().decode():
-                begin = 0  # the table has changed, so start over
-            page = page_of(
-                self._groups.table, begin, request_header.max_group_num, self._config.broker.split_metadata_size
-            )
-            chosen = [self._groups.table[name] for name in page]
+        wanted = request.read(GetAllSubscriptionGroupRequestHeader)
+        page = page_of(self._groups, self._config.broker, wanted.data_version, wanted.group_seq, wanted.max_group_num)
+        chosen = None if page is None else [self._groups.table[name] for name in page]
         header = GetAllSubscriptionGroupResponseHeader(total_group_num=len(self._groups.table))
         body = self._groups.to_body(chosen)
         async with self._long.turn(channel, len(body.subscription_group_table)):

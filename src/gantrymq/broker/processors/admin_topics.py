@@ -180,21 +180,9 @@ class TopicAdminProcessor:
 
     async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG: all topics, or maxTopicNum topics from number topicSeq on, sorted by name."""
-        request_header = request.read(GetAllTopicConfigRequestHeader)
-        chosen = list(self._topics.table.values())
-        is_split = (request_header.data_version, request_header.topic_seq, request_header.max_topic_num) != (
-            None,
-            None,
-            None,
-        )
-        if self._config.broker.enable_split_metadata and is_split:
-            begin = request_header.topic_seq or 0
-            if begin and request_header.data_version != self._topics.version.encode().decode():
-                begin = 0  # the table has changed, so start over
-            page = page_of(
-                self._topics.table, begin, request_header.max_topic_num, self._config.broker.split_metadata_size
-            )
-            chosen = [self._topics.table[name] for name in page]
+        wanted = request.read(GetAllTopicConfigRequestHeader)
+        page = page_of(self._topics, self._config.broker, wanted.data_version, wanted.topic_seq, wanted.max_topic_num)
+        chosen = [self._topics.table[name] for name in (self._topics.table if page is None else page)]
         body = TopicConfigAndMappingSerializeWrapper(
             topic_config_table={str(topic.topic_name): topic for topic in chosen}, data_version=self._topics.version
         )

@@ -11,6 +11,7 @@ from gantrymq.broker import names, refusals
 from gantrymq.broker.tables.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.model.system_names import NOT_ALLOWED_SEND_TOPICS
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -51,7 +52,7 @@ class SendChecks:
             wrong = names.wrong_topic(name)
             if wrong is not None:
                 raise RequestRefused(ResponseCode.INVALID_PARAMETER, wrong)
-        if name in names.NOT_ALLOWED_SEND_TOPICS:
+        if name in NOT_ALLOWED_SEND_TOPICS:
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         if topic is None:
             topic = self._planned(header)

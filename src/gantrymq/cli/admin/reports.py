@@ -15,6 +15,7 @@ import typer
 
 from gantrymq.cli.admin.session import Broker, Cluster, Session, Target, admin_command
 from gantrymq.cli.admin.transfer import is_own
+from gantrymq.model.message import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 
 if TYPE_CHECKING:
     from gantrymq.client.admin.admin_client import AdminClient
@@ -27,7 +28,7 @@ Folder = Annotated[
         metavar="[FOLDER]", help="An existing file there is replaced.", show_default="rocketmq/export in TMPDIR"
     ),
 ]
-_HALF_TOPIC, _SCHEDULE_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"
+
 _CONFIG_KEYS = (
     *("brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime", "filterServerNums"),
     *("flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn"),
@@ -85,7 +86,7 @@ def _evaluated(session: Session, target: Target) -> dict[str, Any]:
     info, settings = admin.broker_runtime_info(target.address), admin.broker_config(target.address)
     topics = [name for name in admin.topic_configs(target.address) if not is_own("topic", name, target)]
     groups = [name for name in admin.subscription_groups(target.address) if not is_own("group", name, target)]
-    half, schedule = (_counter(admin, target, topic) for topic in (_HALF_TOPIC, _SCHEDULE_TOPIC))
+    half, schedule = (_counter(admin, target, topic) for topic in (TRANS_HALF_TOPIC, SCHEDULE_TOPIC))
     environment = {
         "cpuNum": settings.get("clientCallbackExecutorThreads"),
         "totalMemKBytes": info.get("totalMemKBytes"),

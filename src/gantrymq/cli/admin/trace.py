@@ -10,6 +10,7 @@ import typer
 from gantrymq.cli.admin.messages import in_this_time
 from gantrymq.cli.admin.session import Session, admin_command
 from gantrymq.cli.options import Begin, End, whole_number
+from gantrymq.model.system_names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from gantrymq.client.requests.received import ReceivedMessage
@@ -22,7 +23,7 @@ def trace(
     msg_id: Annotated[str, typer.Argument(metavar="ID", help="The producer's id.", show_default=False)],
     topic: Annotated[
         str | None,
-        typer.Option("--trace-topic", metavar="TOPIC", help="Where traces are.", show_default="RMQ_SYS_TRACE_TOPIC"),
+        typer.Option("--trace-topic", metavar="TOPIC", help="Where traces are.", show_default=TRACE_TOPIC),
     ] = None,
     begin: Begin = None,
     end: End = None,
@@ -41,7 +42,6 @@ def trace(
         gantrymq admin message trace 7F00000100002A9F0000000000000000 --trace-topic traces --json
     """
     from gantrymq.client.admin.messages import FOREVER_MS
-    from gantrymq.format.trace import TRACE_TOPIC
 
     name = topic or TRACE_TOPIC
     messages = session.admin.query_message(

@@ -15,6 +15,7 @@ import typer
 
 from gantrymq.cli.admin.session import Broker, Cluster, Session, Target, admin_command, new_file
 from gantrymq.cli.admin.topics import kind_of
+from gantrymq.model.system_names import SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
     from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _STDIO = Path("-")
 # Groups that every broker creates itself.
-_OWN_GROUP_PREFIXES = ("CID_RMQ_SYS_", "CID_ONS", "SELF_TEST_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER")
+_OWN_GROUP_PREFIXES = (SYSTEM_GROUP_PREFIX, "CID_ONS", "SELF_TEST_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER")
 
 
 @admin_command

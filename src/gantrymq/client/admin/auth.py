@@ -33,7 +33,7 @@ from gantrymq.remoting.headers.auth import (
     UpdateUserRequestHeader,
 )
 
-B = TypeVar("B", bound=Body)
+BodyT = TypeVar("BodyT", bound=Body)
 
 
 @checks_arguments()
@@ -103,16 +103,16 @@ def policies(
     return AclInfo(subject=subject, policies=[PolicyInfo(policy_type="Custom", entries=entries)])
 
 
-def _one_or_none(header: CommandHeader, body: type[B]) -> Call[B | None]:
-    def read(response: RemotingCommand, address: str) -> B | None:
+def _one_or_none(header: CommandHeader, body: type[BodyT]) -> Call[BodyT | None]:
+    def read(response: RemotingCommand, address: str) -> BodyT | None:
         raw = body_of(response, address)
         return decode_body(body, raw) if raw else None
 
     return Call(lambda: RemotingCommand.request(header), read)
 
 
-def _list(header: CommandHeader, item: type[B]) -> Call[list[B]]:
-    def read(response: RemotingCommand, address: str) -> list[B]:
+def _list(header: CommandHeader, item: type[BodyT]) -> Call[list[BodyT]]:
+    def read(response: RemotingCommand, address: str) -> list[BodyT]:
         raw = body_of(response, address)
         try:
             items = msgspec.json.decode(raw, type=list[msgspec.Raw]) if raw else []

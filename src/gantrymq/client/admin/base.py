@@ -27,7 +27,7 @@ from gantrymq.remoting.header import CommandHeader
 
 log = get_logger("gantrymq.client")
 T = TypeVar("T")
-B = TypeVar("B", bound=Body)
+BodyT = TypeVar("BodyT", bound=Body)
 
 
 def order(header: CommandHeader | int, body: bytes = b"") -> Call[None]:
@@ -35,7 +35,7 @@ def order(header: CommandHeader | int, body: bytes = b"") -> Call[None]:
     return Call(lambda: _request(header, body), accepted)
 
 
-def question(header: CommandHeader | int, body: type[B]) -> Call[B]:
+def question(header: CommandHeader | int, body: type[BodyT]) -> Call[BodyT]:
     """A request whose answer is a body."""
     return Call(lambda: _request(header, b""), lambda response, address: decode_body(body, body_of(response, address)))
 

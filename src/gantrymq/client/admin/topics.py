@@ -13,6 +13,7 @@ from gantrymq.client.requests import calls
 from gantrymq.client.requests.calls import Call, success
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.system_names import AUTO_CREATE_TOPIC
 from gantrymq.remoting.bodies.group import GroupList
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
 from gantrymq.remoting.bodies.topic import (
@@ -41,7 +42,6 @@ from gantrymq.remoting.headers.topic import (
     GetTopicStatsInfoRequestHeader,
 )
 
-DEFAULT_TOPIC = "TBW102"
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
@@ -84,7 +84,7 @@ class TopicAdmin(AdminBase):
         changes = ",".join(f"{key}={value}" if value else key for key, value in config.attributes.items())
         header = CreateTopicRequestHeader(
             topic=self._full(config.topic_name or ""),
-            default_topic=DEFAULT_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
             perm=config.perm,

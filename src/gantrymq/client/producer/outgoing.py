@@ -43,6 +43,7 @@ from gantrymq.model.message import (
     is_one_text,
 )
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.system_names import NOT_ALLOWED_SEND_TOPICS
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
@@ -50,11 +51,6 @@ from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
 TOPIC_MAX_LENGTH = 127
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
-# System topics that no producer may write.
-_FORBIDDEN = frozenset(
-    "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "
-    "SELF_TEST_TOPIC OFFSET_MOVED_EVENT RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC".split()
-)
 _COMPRESSION = flags.COMPRESSED | flags.COMPRESSION_MASK
 # Field: (its value when it is not set, the hint in the error).
 _OF_A_STORE = {
@@ -94,7 +90,7 @@ def check_topic(topic: object) -> None:
         raise MQClientError(
             f"The specified topic[{topic}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
         )
-    if topic in _FORBIDDEN:
+    if topic in NOT_ALLOWED_SEND_TOPICS:
         raise MQClientError(f"Sending message to topic[{topic}] is forbidden.")
 
 

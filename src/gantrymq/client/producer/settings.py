@@ -11,6 +11,7 @@ from gantrymq.client.producer.compression import CompressionType
 from gantrymq.client.settings import GROUP_NAME, GROUP_NAME_ALLOWED, ClientConfig, ClientSettings, trace_topic
 from gantrymq.config.keys import key
 from gantrymq.errors import ConfigError
+from gantrymq.model.system_names import AUTO_CREATE_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class ProducerConfig(ClientConfig):
     compression_level: int = key("compressLevel", 5, min_value=0, max_value=9)
     max_message_size: int = key("maxMessageSize", 4 * 1024 * 1024, min_value=1)
     max_delay_level: int = key("maxDelayLevel", 18, min_value=0)
-    create_topic_key: str = key("createTopicKey", "TBW102")
+    create_topic_key: str = key("createTopicKey", AUTO_CREATE_TOPIC)
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 4, min_value=1)
     back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, min_value=1)
     # RocketMQ has 100 MiB. On a slow link the last of that many bytes would leave after the time limit of a send.

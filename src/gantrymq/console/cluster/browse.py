@@ -34,7 +34,7 @@ class Row:
     properties: dict[str, str] = field(repr=False)
 
 
-def row_of(message: StoredMessage, broker_name: str, topic: str | None = None) -> Row:
+def message_row(message: StoredMessage, broker_name: str, topic: str | None = None) -> Row:
     """The row of a message whose body is decompressed. ``topic`` is the topic of its queue, if it has another."""
     return Row(
         MessageQueue(topic or message.topic, broker_name, message.queue_id),
@@ -124,7 +124,7 @@ def _of_queue(
     while end > lowest and len(rows) < max_messages and not budget.is_spent:
         begin = max(end - _CHUNK, lowest)
         messages = stored_messages(session, queue, range(begin, end), budget, tag)
-        rows += [row_of(message, queue.broker_name, queue.topic) for message in messages]
+        rows += [message_row(message, queue.broker_name, queue.topic) for message in messages]
         end = begin
     if end > offsets.start and end <= lowest:
         notes.append(f"Of queue {queue.queue_id} at {queue.broker_name} only the last {_MAX_OFFSETS:,} are searched.")

@@ -16,6 +16,7 @@ from gantrymq.console.names import is_own_group
 from gantrymq.console.page_request import PageRequest, get
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError, RemotingTimeoutError
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.system_names import RETRY_PREFIX
 from gantrymq.remoting.bodies.client import ClientConnection, ConsumerConnection
 from gantrymq.remoting.bodies.group import OffsetWrapper, SubscriptionGroupConfig
 from gantrymq.remoting.body import by_queue
@@ -142,7 +143,7 @@ class GroupPages:
                 is_own=is_own_group(name),
                 members=sorted(members, key=lambda member: member.client_id),
                 behind=sum(row.behind for row in rows),
-                topics=sorted({row.queue.topic for row in rows if not row.queue.topic.startswith("%RETRY%")}),
+                topics=sorted({row.queue.topic for row in rows if not row.queue.topic.startswith(RETRY_PREFIX)}),
             )
 
 

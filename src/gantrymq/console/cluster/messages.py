@@ -14,18 +14,19 @@ from gantrymq.client.admin.messages import FOREVER_MS
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.console.body_view import VIEWS, body_view
-from gantrymq.console.cluster.browse import MessageTable, newest_messages, row_of
+from gantrymq.console.cluster.browse import MessageTable, message_row, newest_messages
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
 from gantrymq.console.failures import failure_text
 from gantrymq.console.names import NORMAL, kind_of
 from gantrymq.console.page_request import PageRequest, get
 from gantrymq.console.rendering import url
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError
-from gantrymq.format.trace import TRACE_TOPIC, TraceRecord, decode_traces
+from gantrymq.format.trace import TraceRecord, decode_traces
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.java import INT_MAX
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.model.size import size_text
+from gantrymq.model.system_names import TRACE_TOPIC
 from gantrymq.remoting.codes import ResponseCode
 
 KINDS = {
@@ -172,7 +173,7 @@ def _search(request: PageRequest, session: ClusterSession, by: str) -> MessageTa
             messages = [session.admin.view_message(topic, what)]
         case _:
             messages = _at_offset(request, session, topic)
-    return MessageTable([row_of(message, message.broker_name) for message in reversed(messages)])
+    return MessageTable([message_row(message, message.broker_name) for message in reversed(messages)])
 
 
 def _at_offset(request: PageRequest, session: ClusterSession, topic: str) -> list[ReceivedMessage]:

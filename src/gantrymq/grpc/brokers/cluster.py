@@ -243,6 +243,11 @@ class ClusterBrokers:
 
     # What calls need
 
+    @property
+    def max_body_bytes(self) -> int:
+        """The proxy's limit for a body, in bytes."""
+        return self._config.max_message_size_bytes
+
     async def route(self, caller: Caller, topic: str) -> QueueRoute | None:
         """The route of a topic."""
         route: QueueRoute | None = await self._routes.get(topic, lambda: self._find_route(topic))

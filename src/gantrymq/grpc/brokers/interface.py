@@ -65,6 +65,11 @@ class Brokers(Protocol):
     Thread rule: the event loop's thread.
     """
 
+    @property
+    def max_body_bytes(self) -> int:
+        """The limit for the body of a message, in bytes; 0: without a limit."""
+        ...
+
     async def route(self, caller: Caller, topic: str) -> QueueRoute | None:
         """The route of a topic, or None if there is no such topic."""
         ...

@@ -21,7 +21,7 @@ from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.bodies.client import HeartbeatData
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
-from gantrymq.remoting.bodies.route import MASTER_ID, BrokerData, QueueData
+from gantrymq.remoting.bodies.route import BrokerData, QueueData
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import FRAME_HEAD, ONEWAY_FLAG, RemotingCommand, decode_command
@@ -163,26 +163,30 @@ class _LocalLink:
 
 
 class LocalBrokers:
-    """The broker ``name`` with the address ``address`` and the dispatcher ``handler``.
+    """The broker ``data`` with the dispatcher ``handler``.
 
-    ``find_topic`` and ``find_group`` look into its tables. With ``is_guarded`` the broker has access control, so a
-    lookup of a topic is a request, too.
+    ``find_topic`` and ``find_group`` look into its tables. ``max_body_bytes`` returns its limit for a body. With
+    ``is_guarded`` the broker has access control, so a lookup of a topic is a request, too.
     """
 
     def __init__(
         self,
         handler: ChannelHandler,
+        data: BrokerData,
         *,
-        cluster: str,
-        name: str,
-        address: str,
         find_topic: Callable[[str], TopicConfig | None],
         find_group: Callable[[str], SubscriptionGroupConfig | None],
+        max_body_bytes: Callable[[], int],
         is_guarded: bool,
     ) -> None:
-        self._handler, self._name = handler, name
+        self._handler, self._name, self._brokers = handler, data.broker_name, [data]
         self._find_topic, self._find_group, self._is_guarded = find_topic, find_group, is_guarded
-        self._brokers = [BrokerData(cluster=cluster, broker_name=name, broker_addrs={MASTER_ID: address})]
+        self._max_body_bytes = max_body_bytes
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The broker's limit for a body, in bytes."""
+        return self._max_body_bytes()
 
     async def route(self, caller: Caller, topic: str) -> QueueRoute | None:
         """The route of a topic: this broker."""

@@ -9,7 +9,6 @@ Source: SendMessageActivity, ProducerProcessor, DefaultTopicMessageTypeValidator
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -38,13 +37,14 @@ from gantrymq.grpc.protocol.validation import (
 from gantrymq.model import message as names
 from gantrymq.model.flags import COMPRESSED, TRANSACTION_PREPARED
 from gantrymq.model.java import string_hash
+from gantrymq.model.system_names import AUTO_CREATE_TOPIC
 from gantrymq.remoting.bodies.route import MASTER_ID
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
-_AUTO_CREATE_TOPIC, _DEFAULT_QUEUES = "TBW102", 4
+_DEFAULT_QUEUES = 4
 _MIXED = "MIXED"
 # Stored, but not as safely as the broker was told to.
 _PERSISTENCE = {
@@ -69,18 +69,10 @@ class _Prepared(NamedTuple):
 
 
 class SendMessage:
-    """Answers sends. ``max_body_bytes`` returns the limit for a body. Thread rule: the event loop's thread."""
+    """Answers sends. Thread rule: the event loop's thread."""
 
-    def __init__(
-        self,
-        config: GrpcConfig,
-        brokers: Brokers,
-        clock: Clock,
-        transactions: Transactions,
-        max_body_bytes: Callable[[], int],
-    ) -> None:
+    def __init__(self, config: GrpcConfig, brokers: Brokers, clock: Clock, transactions: Transactions) -> None:
         self._config, self._brokers, self._clock, self._transactions = config, brokers, clock, transactions
-        self._max_body_bytes = max_body_bytes
         self._turns, self._sends = count(), Gathering(asyncio.get_running_loop())
 
     async def send(self, caller: Caller, request: Any) -> Any:
@@ -135,7 +127,7 @@ class SendMessage:
         header = SendMessageRequestHeaderV2(
             producer_group=topic,  # so that checks of its transactions find the producers of the topic
             topic=topic,
-            default_topic=_AUTO_CREATE_TOPIC,
+            default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=_DEFAULT_QUEUES,
             queue_id=queue.queue_id,
             sys_flag=_sys_flag(system),
@@ -177,7 +169,7 @@ class SendMessage:
 
     def _body(self, message: Any) -> bytes:
         body: bytes = message.body
-        max_bytes = self._max_body_bytes()
+        max_bytes = self._brokers.max_body_bytes
         if not body and self._config.check_body_empty:
             raise CallError(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
         if 0 < max_bytes < len(body):

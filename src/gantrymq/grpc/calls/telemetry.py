@@ -74,19 +74,11 @@ class Nonces:
 
 
 class Telemetry:
-    """Answers the three calls. ``max_body_bytes`` is the limit for a body. Thread rule: the event loop's thread."""
+    """Answers the three calls. Thread rule: the event loop's thread."""
 
-    def __init__(
-        self,
-        config: GrpcConfig,
-        brokers: Brokers,
-        clock: Clock,
-        clients: Clients,
-        nonces: Nonces,
-        max_body_bytes: Callable[[], int],
-    ) -> None:
+    def __init__(self, config: GrpcConfig, brokers: Brokers, clock: Clock, clients: Clients, nonces: Nonces) -> None:
         self._config, self._brokers, self._clock, self._clients = config, brokers, clock, clients
-        self._nonces, self._max_body_bytes = nonces, max_body_bytes
+        self._nonces = nonces
 
     # Streams
 
@@ -135,7 +127,7 @@ class Telemetry:
         self._clients.keep_settings(client, sent)
         await self._clients.register(client, caller)
         group = await self._brokers.group(caller, client.group) if client.is_consumer else None
-        merged = merged_settings(self._config, client.settings, group, self._max_body_bytes())
+        merged = merged_settings(self._config, client.settings, group, self._brokers.max_body_bytes)
         if not outbox.offer(TelemetryCommand(status=status(Code.OK), settings=merged)):
             raise CallError(Code.TOO_MANY_REQUESTS, "the client does not read its telemetry stream")
 

@@ -29,7 +29,7 @@ from gantrymq.remoting.bodies.topic import (
 from gantrymq.remoting.body import Body, decode_body
 from gantrymq.remoting.header import Int
 
-B = TypeVar("B", bound=Body)
+BodyT = TypeVar("BodyT", bound=Body)
 
 MAX_INFLATED_BYTES = 16 << 20
 MAX_TOPICS = 100_000
@@ -100,7 +100,7 @@ def decode_wrapper(raw: bytes) -> TopicConfigAndMappingSerializeWrapper:
     return _decode(TopicConfigAndMappingSerializeWrapper, _wrapper, raw)
 
 
-def _decode(body: type[B], by_topic: Callable[[bytes], B], raw: bytes) -> B:
+def _decode(body: type[BodyT], by_topic: Callable[[bytes], BodyT], raw: bytes) -> BodyT:
     """Decode standard JSON, or JSON with numbers as keys, by ``by_topic``.
 
     Decode a short text in any form of fastjson.

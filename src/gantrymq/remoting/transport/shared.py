@@ -160,21 +160,19 @@ class ServerState:
         self.unread.forget(holder)
 
     def _too_much_partial(self, holder: Holder, size_bytes: int) -> None:
-        self.log.warning(
-            "connection closed: requests that are not complete hold too much memory over all connections",
-            address=holder.address,
-            bytes=size_bytes,
-            limit=self.limits.max_partial_bytes,
-            key=MAX_PARTIAL_KEY,
+        self._abort(
+            holder, size_bytes, "requests that are not complete", self.limits.max_partial_bytes, MAX_PARTIAL_KEY
         )
-        holder.abort()
 
     def _too_much_unread(self, holder: Holder, size_bytes: int) -> None:
+        self._abort(holder, size_bytes, "answers that are not read", self.limits.max_unread_bytes, MAX_UNREAD_KEY)
+
+    def _abort(self, holder: Holder, size_bytes: int, what: str, limit: int, key: str) -> None:
         self.log.warning(
-            "connection closed: answers that are not read hold too much memory over all connections",
+            f"connection closed: {what} hold too much memory over all connections",
             address=holder.address,
             bytes=size_bytes,
-            limit=self.limits.max_unread_bytes,
-            key=MAX_UNREAD_KEY,
+            limit=limit,
+            key=key,
         )
         holder.abort()

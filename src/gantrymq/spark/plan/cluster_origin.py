@@ -22,8 +22,9 @@ from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.data_loss import ends_before
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan.origin import Extents, Marks, Offsets, QueueExtent, Resets
-from gantrymq.spark.runs import PullRun, QueueSlice, plan_pulls, split_proportionally
+from gantrymq.spark.runs import PullRun, plan_pulls, split_proportionally
 from gantrymq.spark.selection import RowFilter, Selection, with_namespace
+from gantrymq.tables.sources.pulled import QueueSlice
 from gantrymq.tools.queue_key import QueueKey
 
 _LOGGER = logging.getLogger(__name__)

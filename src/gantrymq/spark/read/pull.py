@@ -14,11 +14,10 @@ from gantrymq.model.message import SCHEDULE_TOPIC
 from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.data_loss import report
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.runs import PullRun, QueueSlice
+from gantrymq.spark.runs import PullRun
 from gantrymq.spark.selection import RowFilter
-from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice
+from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice, QueueSlice
 from gantrymq.tools.arrow import LogBatch
-from gantrymq.tools.queue_key import QueueKey
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -33,22 +32,15 @@ def read_pulls(run: PullRun, options: ReadOptions) -> Iterator[LogBatch]:
     check = codes.CHECK_MARK if options.verify_crc else codes.CHECK_OFF
     with PullClient(client_config(options), attempts=ATTEMPTS) as client:
         for wanted in run.slices:
-            name = _shown(wanted)
-            reading = PulledSlice(
-                client, wanted.queue, (wanted.low, wanted.high), columns, _Losses(name, fail=options.fail_on_data_loss),
-                shown=wanted.shown, name=name, expression=_expression(wanted, rows), check=check,
-            )  # fmt: skip
+            losses = _Losses(wanted.name, fail=options.fail_on_data_loss)
+            reading = PulledSlice(client, wanted, columns, losses, expression=_expression(wanted, rows), check=check)
             try:
                 for batch in map(rows.apply, reading.batches()):
                     if batch.count:
                         yield batch
             except (RemotingError, NoRouteError, MQBrokerError) as error:
-                error.args = (f"{error}, while reading {name}, offsets {wanted.low} to {wanted.high - 1}",)
+                error.args = (f"{error}, while reading {wanted.name}, offsets {wanted.low} to {wanted.high - 1}",)
                 raise
-
-
-def _shown(wanted: QueueSlice) -> str:
-    return str(QueueKey(wanted.queue.broker_name, wanted.shown, wanted.queue.queue_id))
 
 
 class _Losses:

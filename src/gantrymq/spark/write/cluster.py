@@ -32,6 +32,7 @@ from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingE
 from gantrymq.model.java import INT_MAX, string_hash
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_SHARDING_KEY, PROPERTY_TIMER_DELIVER_MS, Message
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.system_names import RETRY_PREFIX
 from gantrymq.spark.pyspark_api import DataSourceStreamArrowWriter
 from gantrymq.spark.write.options import WriteOptions
 
@@ -94,7 +95,7 @@ class OutgoingMessages:
             message.delay_level > 0
             or PROPERTY_TIMER_DELIVER_MS in message.properties
             or PROPERTY_DELAY in message.properties
-            or message.topic.startswith("%RETRY%")
+            or message.topic.startswith(RETRY_PREFIX)
             or len(message.body) >= self._config.compress_msg_body_over_howmuch
         )
 

@@ -23,7 +23,7 @@ from gantrymq.errors import MQBrokerError, NoRouteError, RemotingError
 from gantrymq.kernels.arrays import new_columns
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.tables.selection import TopicChoice
-from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice
+from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice, QueueSlice
 from gantrymq.tables.sources.steps import AuditFinding, Lag, Records, Step, StepPart
 from gantrymq.tables.state import QueuePosition, TableState
 from gantrymq.tools.arrow import LogBatch, texts_array
@@ -68,10 +68,8 @@ class PullPart:
 
     def _slice(self, client: PullClient, wanted: PullSlice, columns: np.ndarray) -> Iterator[Records]:
         losses = _Losses(wanted)
-        bounds = wanted.low, wanted.high
-        reading = PulledSlice(
-            client, queue_of(wanted.key), bounds, columns, losses, shown=wanted.key.topic, name=str(wanted.key)
-        )
+        queue = QueueSlice(queue_of(wanted.key), wanted.key.topic, wanted.low, wanted.high)
+        reading = PulledSlice(client, queue, columns, losses)
         generations = np.array([wanted.generation], np.int64)
         for batch in reading.batches():
             if batch.count:

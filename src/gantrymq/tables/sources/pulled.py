@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,10 +26,25 @@ from gantrymq.kernels.arrays import Bytes, Int64s, read_only
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.tools.arrow import LogBatch, texts_array
+from gantrymq.tools.queue_key import QueueKey
 
 BATCH_RECORDS = 16_384
 _CHUNK_BYTES = 4 << 20
 _NO_SUCH_QUEUE = r"queueId\[\d+\] is illegal"  # PullMessageProcessor
+
+
+class QueueSlice(NamedTuple):
+    """The messages of a queue from offset ``low`` to before ``high``; ``shown`` is the topic as rows show it."""
+
+    queue: MessageQueue
+    shown: str
+    low: int
+    high: int
+
+    @property
+    def name(self) -> str:
+        """The queue, for messages."""
+        return str(QueueKey(self.queue.broker_name, self.shown, self.queue.queue_id))
 
 
 class SliceLosses(Protocol):
@@ -49,29 +64,26 @@ class SliceLosses(Protocol):
 
 
 class PulledSlice:
-    """The messages of ``queue`` from offset ``low`` to before ``high``; read once.
+    """The messages of ``wanted``; read once.
 
-    ``shown`` is the topic in the batches, and ``name`` stands for the path in errors. ``columns`` are reused for each
-    batch. ``expression`` lets the broker filter by tags. ``check`` is CHECK_MARK or CHECK_OFF of the kernels' codes.
+    ``columns`` are reused for each batch. ``expression`` lets the broker filter by tags. ``check`` is CHECK_MARK or
+    CHECK_OFF of the kernels' codes.
     """
 
     def __init__(
         self,
         client: PullClient,
-        queue: MessageQueue,
-        bounds: tuple[int, int],
+        wanted: QueueSlice,
         columns: Int64s,
         losses: SliceLosses,
         *,
-        shown: str,
-        name: str,
         expression: str = SUBSCRIBE_ALL,
         check: int = codes.CHECK_MARK,
     ) -> None:
-        self._client, self._queue, self._columns, self._losses = client, queue, columns, losses
-        self._low, self._high = bounds
-        self._name, self._expression, self._check = name, expression, check
-        self._topics = texts_array([shown])
+        self._client, self._columns, self._losses = client, columns, losses
+        self._queue, self._low, self._high, self._name = wanted.queue, wanted.low, wanted.high, wanted.name
+        self._expression, self._check = expression, check
+        self._topics = texts_array([wanted.shown])
         self._next = self._low
         self._is_gone = False
 

@@ -21,7 +21,7 @@ def delayed_messages(topics: WaitingTopics) -> Iterator[PendingMessage]:
 
     The messages of a level that is not in messageDelayLevel are never delivered. They are yielded too.
     """
-    levels_ms, now_ms = topics.reader.config.delay_levels_ms, topics.now_ms
+    levels_ms, now_ms = topics.store_reader.config.delay_levels_ms, topics.now_ms
     for queue in topics.queues(SCHEDULE_TOPIC.__eq__):
         delay_ms = levels_ms[queue.queue_id] if queue.queue_id < len(levels_ms) else 0
         for waiting in topics.of_queue(queue, topics.committed("", queue), _STEP):
@@ -31,7 +31,7 @@ def delayed_messages(topics: WaitingTopics) -> Iterator[PendingMessage]:
             elif delay_ms and due_ms > now_ms + delay_ms:
                 due_ms = now_ms  # a deliver time later than the level allows is invalid: it is delivered at once
             to = destination(waiting.record.properties)
-            if to is None or topics.reader.is_deleted(to.topic, waiting.phy_offset):
+            if to is None or topics.store_reader.is_deleted(to.topic, waiting.phy_offset):
                 topics.pass_over()
                 continue
             yield PendingMessage(PendingKind.DELAY, *to, due_ms, None, SCHEDULE_TOPIC, waiting.phy_offset)

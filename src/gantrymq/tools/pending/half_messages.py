@@ -47,7 +47,7 @@ class _Decided:
     def __init__(self, topics: WaitingTopics, half: ConsumeQueue, begin: int) -> None:
         self._begin, self._later = begin, bytearray(half.max_offset - begin)
         earlier = array("q")
-        op = topics.reader.consume_queues.get(TRANS_OP_HALF_TOPIC, half.queue_id)
+        op = topics.store_reader.consume_queues.get(TRANS_OP_HALF_TOPIC, half.queue_id)
         if op is not None:
             for waiting in topics.of_queue(op, topics.committed(TRANS_GROUP, op), _OPS):
                 tags = waiting.record.properties.get(PROPERTY_TAGS, "")

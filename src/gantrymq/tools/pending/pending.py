@@ -118,7 +118,7 @@ class PendingMessages:
 
     def _check_tables(self) -> None:
         """Note a table that cannot be used. All its messages then count as pending."""
-        fs, paths = self._topics.reader.fs, self._topics.reader.paths
+        fs, paths = self._topics.store_reader.fs, self._topics.store_reader.paths
         for name in (DELAY_OFFSET, CONSUMER_OFFSET):
             file = ConfigFile(fs, paths.config / name)
             try:

@@ -69,7 +69,7 @@ class WaitingPops:
         if not isinstance(point, PopCheckpoint):
             return
         key = point.key
-        if self._topics.reader.is_deleted(key.topic, record.phy_offset):
+        if self._topics.store_reader.is_deleted(key.topic, record.phy_offset):
             self._topics.pass_over()
             return
         for offset in self._rules.open_offsets(point, is_revived=record.waits_in != TIMER_TOPIC):

@@ -47,7 +47,7 @@ class WaitingTimers:
     """
 
     def __init__(self, topics: WaitingTopics) -> None:
-        reader = topics.reader
+        reader = topics.store_reader
         fs, paths, config = reader.fs, reader.paths, reader.config
         self._topics = topics
         self._queue = reader.consume_queues.get(TIMER_TOPIC, 0)
@@ -78,7 +78,7 @@ class WaitingTimers:
         if due_ms is None:
             return None
         to = destination(timed.record.properties)
-        if to is None or self._topics.reader.is_deleted(to.topic, timed.phy_offset):
+        if to is None or self._topics.store_reader.is_deleted(to.topic, timed.phy_offset):
             self._topics.pass_over()
             return None
         return PendingMessage(PendingKind.TIMER, *to, due_ms, None, TIMER_TOPIC, timed.phy_offset)

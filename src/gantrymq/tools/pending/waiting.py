@@ -72,7 +72,7 @@ class WaitingTopics:
     def __init__(
         self, reader: StoreReader, now_ms: int, report_error: Callable[[str], None], report: Report | None = None
     ) -> None:
-        self.reader, self.now_ms, self.report = reader, now_ms, report
+        self.store_reader, self.now_ms, self.report = reader, now_ms, report
         self.unreadable = self.passed_over = 0
         self.counts = True
         self._rows = RecordRows(reader.log, report_error)
@@ -83,7 +83,7 @@ class WaitingTopics:
 
     def queues(self, is_wanted: Callable[[str], bool]) -> list[ConsumeQueue]:
         """The queues of all topics for which ``is_wanted`` returns True, sorted."""
-        return [queue for queue in self.reader.consume_queues if is_wanted(queue.topic)]
+        return [queue for queue in self.store_reader.consume_queues if is_wanted(queue.topic)]
 
     def committed(self, group: str, queue: ConsumeQueue) -> int:
         """The offset that a group has committed; -1 if it has none. A delay level has the group ``""``."""
@@ -107,7 +107,7 @@ class WaitingTopics:
 
     def at(self, phy_offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[tuple[int, Record]]:
         """Yield (index, record) for each readable record of these sizes at physical offsets, MAX_AT_ONCE at most."""
-        begin = self.reader.log.min_offset
+        begin = self.store_reader.log.min_offset
         for number, record in enumerate(self._rows.read(phy_offsets)):
             if record is not None and record.size == sizes[number]:
                 yield number, record
