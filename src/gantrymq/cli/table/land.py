@@ -25,6 +25,7 @@ from gantrymq.cli.table.land_options import (
     MessageName,
     MetricsSettings,
     Once,
+    OpField,
     PartitionOption,
     Paths,
     Retries,
@@ -32,6 +33,7 @@ from gantrymq.cli.table.land_options import (
     Topic,
     Topics,
     Ttl,
+    UpsertBy,
 )
 from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, group_offsets, target
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
@@ -63,6 +65,8 @@ def land(
     retries: Retries = False,
     dlq: DeadLetters = False,
     partition_by: PartitionOption = None,
+    upsert_by: UpsertBy = None,
+    op_field: OpField = None,
     commit_rows: CommitRows = None,
     commit_group: CommitGroup = None,
     compact: Compact = False,
@@ -82,6 +86,7 @@ def land(
     killed at any time, and continues where the table is. SOURCE may be running,
     stopped, crashed or damaged; it is not changed. TABLE__dead has the bodies
     that do not fit, TABLE__audit the messages that are missing, with reasons.
+    With --upsert-by the newest message of a key replaces the row of the key.
     --compact, --ttl and --expire maintain the table after the landing.
     A table remembers its options. {topic} in TABLE makes a table for each topic.
     The exit code is 1 if rows are dead or messages missing.
@@ -93,6 +98,8 @@ def land(
         gantrymq table land '/data/*/store' sales.orders --topic orders --warehouse /lake
         gantrymq table land /data/store /lake/typed --topic orders --body json --schema infer --json
         gantrymq table land /data/store /lake/orders --compact --ttl 30d
+        gantrymq table land /data/store /lake/users --topic cdc.users --body json --schema infer \
+            --upsert-by after.id --op-field op
     """
     if once and every is not None:
         raise typer.BadParameter("--once and --every exclude each other")
@@ -105,7 +112,7 @@ def land(
     options = LandOptions(
         tuple(topic or ()), topics, retries, dlq,
         PartitionBy(partition_by) if partition_by else None, body.value if body else None, schema, message,
-        sources=tuple(sources), ttl_s=ttl, expire_s=expire,
+        sources=tuple(sources), ttl_s=ttl, expire_s=expire, upsert_by=upsert_by, op_field=op_field,
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows, compact=compact)
     if engine is Engine.LOCAL and spark_conf:
