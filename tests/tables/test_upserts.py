@@ -6,14 +6,20 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from gantrymq.errors import ConfigError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.tables.errors import AnotherLanderError
+from gantrymq.tables.errors import AnotherLanderError, TableError
+from gantrymq.tables.local import merging
+from gantrymq.tables.local.parquet_contents import ParquetContents
+from gantrymq.tables.local.retry import retry
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions
+from gantrymq.tables.upserts import UpsertRule
 from store_cases import await_dispatch, open_store
 from tables.kill_points import Killed, KillPoint, kill_point_of
 from tables.landing_cases import FORMATS, Lake, Row, land, landing_of, line
@@ -74,15 +80,21 @@ def values(lake: Lake) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_upserts_killed_at_random_changes_leave_the_newest_message_of_each_key(
-    kind: TableFormat, tmp_path: Path, store: Path, rng: random.Random, kill_point: KillPoint
+    kind: TableFormat,
+    tmp_path: Path,
+    store: Path,
+    rng: random.Random,
+    kill_point: KillPoint,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(merging, "KEPT_BYTES", 3000)  # the rows of most steps go through a file
     lake, operations, options = Lake(tmp_path / "lake", kind), Operations(rng), by("id", "op")
     kills = sent = 0
-    for attempt in range(8):
-        count = rng.randrange(5, 40)
+    for attempt in range(5):
+        count = rng.randrange(5, 30)
         send(store, [operations.next() for _ in range(count)])
         sent += count
-        kill_point.arm(rng.randrange(MOST_STEPS) if attempt else 6)
+        kill_point.arm(rng.randrange(MOST_STEPS) if attempt else 5)
         try:
             land(lake, store, options, commit_rows=15)
         except Killed:
@@ -108,9 +120,9 @@ def test_upserts_killed_at_random_changes_leave_the_newest_message_of_each_key(
 def test_second_lander_of_upserts_ends_and_applies_nothing(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     lake, options = Lake(tmp_path / "lake", kind), by("id")
     send(store, [line(id=number % 5, value=number) for number in range(20)])
-    frozen = landing_of(lake, store, options, commit_rows=7).run_pass()
+    frozen = landing_of(lake, store, options, commit_rows=10).run_pass()
     next(frozen)
-    land(lake, store, options, commit_rows=7)
+    land(lake, store, options)
     send(store, [line(id=4, value=99)])
     land(lake, store)
     with pytest.raises(AnotherLanderError):
@@ -124,7 +136,7 @@ def test_commit_of_another_program_makes_a_merge_search_the_files_again(
 ) -> None:
     lake, options = Lake(tmp_path / "lake", kind), by("id")
     send(store, [line(id=number, value=0) for number in range(6)])
-    land(lake, store, options, commit_rows=2)
+    land(lake, store, options, commit_rows=3)
     send(store, [line(id=3, value=1)])
     landing = landing_of(lake, store)
     table = landing._engine._table  # type: ignore[attr-defined]
@@ -235,3 +247,91 @@ def test_flat_messages_of_canal_are_unfolded(kind: TableFormat, tmp_path: Path, 
     assert [row["old"][0]["name"] for row in lake.rows() if row["data"][0]["name"] in "xy"] == ["n1", "n3"]
     assert (summary.totals.rows, summary.totals.dead) == (2, 3)
     assert [reason.partition(":")[0] for reason in dead_reasons(lake)] == ["type", "data.id", "data.id"]
+
+
+def test_newest_message_of_a_key_is_by_time_between_queues_and_by_offset_within_one() -> None:
+    kept = merging.KeptRows(UpsertRule("id"))
+    for rows in (
+        [(1, 20, 1, "late"), (1, 10, 2, "in a queue whose clock went back"), (1, 21, 5, "equal, first")],
+        [(0, 15, 1, "early"), (0, 19, 2, "before"), (0, 30, 3, "then"), (0, 5, 3, "back"), (2, 21, 5, "equal, last")],
+    ):
+        columns = list(zip(*rows, strict=True))
+        names = ("broker", "topic", "queue_id", "store_timestamp", "id", "what")
+        times = pa.array(columns[1], pa.timestamp("us", "UTC"))
+        broker, topic = (pa.array([text] * len(rows)) for text in ("broker-a", "orders"))
+        kept.add(pa.record_batch([broker, topic, pa.array(columns[0]), times, *map(pa.array, columns[2:])], names))
+    last = kept.last_rows()
+    newest = {row["id"]: row["what"] for batch in kept.rows(last.is_wanted) for row in batch.to_pylist()}
+    assert newest == {1: "late", 2: "in a queue whose clock went back", 3: "back", 5: "equal, last"}
+    assert sorted(last.keys.to_pylist()) == [1, 2, 3, 5]
+
+
+def test_table_remembers_its_key_and_refuses_another(tmp_path: Path, store: Path) -> None:
+    lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
+    send(store, [line(id=1, value=1, op="c"), line(id=2, value=1, op="c")])
+    land(lake, store, by("id", "op"))
+    send(store, [line(id=1, value=2, op="u"), line(id=2, op="d")])
+    for options, made in [
+        (LandOptions(upsert_by="value"), "--upsert-by='value' is not allowed: id, with which the table was made"),
+        (LandOptions(op_field="value"), "--op-field='value' is not allowed: op, with which the table was made"),
+        (LandOptions(retries=True), "--retries"),
+    ]:
+        with pytest.raises(ConfigError, match=made):
+            land(lake, store, options)
+    with pytest.raises(TableError, match="one row for each key"):
+        retry(lake.target.open(), LandOptions(), 1 << 20)
+    land(lake, store, LandOptions(upsert_by="id"))
+    assert values(lake) == [(1, 2)]
+
+
+def test_table_of_all_messages_refuses_a_key(tmp_path: Path, store: Path) -> None:
+    lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
+    send(store, [line(id=1)])
+    land(lake, store, LandOptions(("orders",), body="json", schema="infer"))
+    with pytest.raises(ConfigError, match="--upsert-by='id' is not allowed: a table that was made with it"):
+        land(lake, store, LandOptions(upsert_by="id"))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (by("number"), "--upsert-by='number' is not allowed: a column of the table, which has broker, .*id, more"),
+        (by("id.number"), "--upsert-by='id.number'"),
+        (by("more"), "--upsert-by='more' is not allowed: a column with one value, and it is STRUCT<at: BIGINT>"),
+        (by("id", "id"), "--op-field='id' is not allowed: a column of text, and it is BIGINT"),
+        (by("id", "op"), "--op-field='op' is not allowed: a column of the table"),
+        (LandOptions(("orders",), upsert_by="id"), "--upsert-by='id' is not allowed: a column of the table"),
+        (LandOptions(("orders",), op_field="id"), "--op-field='id' is not allowed: only with --upsert-by"),
+        (LandOptions(("orders",), upsert_by="keys", retries=True), "--retries=True is not allowed: not with"),
+        (LandOptions(("orders",), upsert_by="keys", dlq=True), "--dlq=True is not allowed: not with"),
+    ],
+)
+def test_key_that_a_table_cannot_have_is_refused_before_it_is_made(
+    options: LandOptions, why: str, tmp_path: Path, store: Path
+) -> None:
+    lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
+    send(store, [line(id=1, more={"at": 2})])
+    with pytest.raises(ConfigError, match=why):
+        land(lake, store, options)
+    assert lake.target.open().head() is None
+
+
+def test_statistics_exclude_files_without_a_key_of_the_step(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake", TableFormat.PARQUET)
+    for first in (0, 10):
+        send(store, [line(id=number, value=0) for number in range(first, first + 10)])
+        land(lake, store, by("id"))
+    read = []
+    batches = ParquetContents.batches
+    monkeypatch.setattr(
+        ParquetContents,
+        "batches",
+        lambda contents, file, columns=None: read.append((file.rows, columns)) or batches(contents, file, columns),
+    )
+    send(store, [line(id=12, value=1), line(id=30, value=1)])
+    land(lake, store)
+    assert read == [(10, ["id"]), (10, None)]
+    assert [row for row in values(lake) if row[1]] == [(12, 1), (30, 1)]
+    assert len(values(lake)) == 21
