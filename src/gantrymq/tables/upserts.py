@@ -199,8 +199,10 @@ def _is_in(texts: pa.Array, words: tuple[str, ...]) -> NDArray[np.bool_]:
     """Whether each text is one of some words, in any case; false for null."""
     if not pa.types.is_string(texts.type):
         return np.zeros(len(texts), np.bool_)
-    found: NDArray[np.bool_] = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(words)).to_numpy(zero_copy_only=False)
-    return found
+    is_word: NDArray[np.bool_] = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(words)).to_numpy(
+        zero_copy_only=False
+    )
+    return is_word
 
 
 def _unfolded(rows: pa.RecordBatch, name: str) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
@@ -227,8 +229,8 @@ def _elements(
     """The element ``within`` of each list ``numbers``, as a list of its own; null if the list has another length."""
     own = _lengths(lists)
     is_there = (own == lengths)[numbers]
-    places = (np.cumsum(own) - own)[numbers] + within
+    indices = (np.cumsum(own) - own)[numbers] + within
     ends = np.concatenate([[0], np.cumsum(is_there)]).astype(np.int32)
-    values = lists.flatten().take(pa.array(places[is_there]))
+    values = lists.flatten().take(pa.array(indices[is_there]))
     kind = pa.list_(lists.type.value_field)
     return pa.ListArray.from_arrays(pa.array(ends), values, type=kind, mask=pa.array(~is_there))

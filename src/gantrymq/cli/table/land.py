@@ -98,11 +98,9 @@ def land(
         gantrymq table land '/data/*/store' sales.orders --topic orders --warehouse /lake
         gantrymq table land /data/store /lake/typed --topic orders --body json --schema infer --json
         gantrymq table land /data/store /lake/orders --compact --ttl 30d
-        gantrymq table land /data/store /lake/users --topic cdc.users --body json --schema infer \
-            --upsert-by after.id --op-field op
+        gantrymq table land /data/store /lake/users --topic users --body json --schema infer --upsert-by id
     """
-    if once and every is not None:
-        raise typer.BadParameter("--once and --every exclude each other")
+    _refuse_contradictions(engine, spark_conf, every, once=once)
     *sources, table = paths
     if not sources:
         raise typer.BadParameter("a SOURCE and a TABLE are needed")
@@ -115,8 +113,6 @@ def land(
         sources=tuple(sources), ttl_s=ttl, expire_s=expire, upsert_by=upsert_by, op_field=op_field,
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows, compact=compact)
-    if engine is Engine.LOCAL and spark_conf:
-        raise typer.BadParameter("--spark-conf is for --engine spark")
     with ExitStack() as stack:
         running.metrics = stack.enter_context(exported_metrics(set_))
         if commit_group is not None:
@@ -126,6 +122,13 @@ def land(
 
             running.on_spark(stack.enter_context(on_spark(spark_conf, shown=every is None)))
         _land(running, every, json=json)
+
+
+def _refuse_contradictions(engine: Engine, spark_conf: list[str] | None, every_s: float | None, *, once: bool) -> None:
+    if once and every_s is not None:
+        raise typer.BadParameter("--once and --every exclude each other")
+    if engine is Engine.LOCAL and spark_conf:
+        raise typer.BadParameter("--spark-conf is for --engine spark")
 
 
 def _land(running: _Running, every_s: float | None, *, json: bool) -> None:

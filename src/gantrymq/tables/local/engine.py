@@ -199,12 +199,12 @@ class Writing:
         self._schema = table.evolved(conversion.schema)
         self._writers = {RowKind.ROWS: self.target(RowKind.ROWS).writer()}
         self.findings: list[AuditFinding] = []
-        self._kept = KeptRows(conversion.upserts) if conversion.upserts is not None else None
+        self._waiting_rows = KeptRows(conversion.upserts) if conversion.upserts is not None else None
 
     def add(self, kind: RowKind, batch: pa.RecordBatch, findings: Sequence[AuditFinding]) -> None:
         """Add rows of one of the tables. Those of a table with keys wait for :meth:`write_kept`."""
-        if kind is RowKind.ROWS and self._kept is not None:
-            self._kept.add(batch)
+        if kind is RowKind.ROWS and self._waiting_rows is not None:
+            self._waiting_rows.add(batch)
             return
         if kind is RowKind.ROWS and batch.schema != self._schema:
             self.change_schema(batch.schema)
@@ -214,14 +214,14 @@ class Writing:
 
     def write_kept(self) -> pa.Array | None:
         """Write the last row of each key; returns all keys, None for a table without keys."""
-        if self._kept is None:
+        if self._waiting_rows is None:
             return None
-        last = self._kept.last_rows()
-        for batch in self._kept.rows(last.is_wanted):
+        last = self._waiting_rows.last_rows()
+        for batch in self._waiting_rows.rows(last.is_wanted):
             if batch.schema != self._schema:
                 self.change_schema(batch.schema)
             self._writer(RowKind.ROWS).add(batch)
-        self._kept.close()
+        self._waiting_rows.close()
         return last.keys
 
     def change_schema(self, schema: pa.Schema) -> None:
@@ -263,8 +263,8 @@ class Writing:
     def totals(self) -> LandedCounts:
         """The numbers of what was written, or of the messages that were applied to rows."""
         rows, dead = (self._writers[kind].rows if kind in self._writers else 0 for kind in (RowKind.ROWS, RowKind.DEAD))
-        if self._kept is not None:
-            rows = self._kept.messages
+        if self._waiting_rows is not None:
+            rows = self._waiting_rows.messages
         return LandedCounts(rows, dead, sum(finding.messages for finding in self.findings))
 
     def finish(
@@ -282,7 +282,7 @@ class Writing:
 
     def abandon(self) -> None:
         """Remove the files."""
-        if self._kept is not None:
-            self._kept.close()
+        if self._waiting_rows is not None:
+            self._waiting_rows.close()
         for writer in self._writers.values():
             writer.abandon()

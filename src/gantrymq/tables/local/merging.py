@@ -229,7 +229,7 @@ class Merger:
         try:
             for file in files:
                 footer = self._footer(contents, file)
-                is_kept = self._kept(contents, file, footer, keys)
+                is_kept = self._other_keys(contents, file, footer, keys)
                 if is_kept is None:
                     continue
                 if not is_kept.any():
@@ -244,7 +244,7 @@ class Merger:
             raise
         return rewriting
 
-    def _kept(
+    def _other_keys(
         self, contents: TableContents, file: DataFile, footer: _Footer, keys: pa.Array
     ) -> NDArray[np.bool_] | None:
         """A mask of the rows of a file that have other keys; None if all have."""

@@ -53,11 +53,11 @@ class Rewriting:
         for file in files:
             at = 0
             for batch in self._contents.batches(file):
-                kept = batch if keep is None else batch.filter(keep(file, at, batch))
+                chosen = batch if keep is None else batch.filter(keep(file, at, batch))
                 at += batch.num_rows
-                dropped += batch.num_rows - kept.num_rows
-                if kept.num_rows:
-                    writer.add(kept)
+                dropped += batch.num_rows - chosen.num_rows
+                if chosen.num_rows:
+                    writer.add(chosen)
             rows += at
         expected = sum(file.rows for file in files)
         if all(file.is_whole for file in files) and rows != expected:
