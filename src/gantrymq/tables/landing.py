@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import ConfigError
+from gantrymq.tables.bodies.body_format import BodyFormat, GrowingFormat
 from gantrymq.tables.columns import AUDIT, DEAD
 from gantrymq.tables.engine import Head, Landed, LandingEngine
 from gantrymq.tables.errors import AnotherLanderError, LogDeletedError
 from gantrymq.tables.local.target import TOPIC, TableTarget
 from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
 from gantrymq.tables.options import LandOptions, PartitionBy
-from gantrymq.tables.rows import Conversion
+from gantrymq.tables.rows import BodyGrowth, Conversion, RowKind, landed_batches
 from gantrymq.tables.selection import TopicChoice
 from gantrymq.tables.sources.steps import Lag, MessageSource, Step
 from gantrymq.tables.sources.store_account import hashes_of
@@ -85,6 +87,31 @@ def joined(summaries: Sequence[Summary]) -> Summary:
         for broker, topics in summary.positions.items():
             whole.positions = {**whole.positions, broker: {**whole.positions.get(broker, {}), **topics}}
     return whole
+
+
+def _grows(bodies: BodyFormat) -> bool:
+    return isinstance(bodies, GrowingFormat) and bodies.grows
+
+
+def _require_key(step: Step, conversion: Conversion) -> None:
+    """Raise ConfigError if no message of the first step of a table brings the columns that ``--upsert-by`` needs.
+
+    As much of the step is read for it as brings them. Bodies of which none can be read prove nothing.
+    """
+    if conversion.upserts is None or not _grows(conversion.bodies):
+        return
+    growth = BodyGrowth(conversion.bodies)
+    missing: ConfigError | None = None
+    for landed in chain.from_iterable(landed_batches(part, conversion, growth) for part in step.parts):
+        if landed.kind is RowKind.AUDIT:
+            continue
+        try:
+            conversion.upserts.require_columns(replace(conversion, bodies=growth.bodies).schema)
+            return
+        except ConfigError as error:
+            missing = error
+    if missing is not None and growth.bodies.schema.names:
+        raise missing
 
 
 def _numbers(totals: LandedCounts) -> dict[str, int]:
@@ -202,6 +229,8 @@ class Landing:
         for step in source.steps(head.state if head is not None else TableState(), self._commit_rows):
             if step.is_empty:
                 continue
+            if head is None:
+                _require_key(step, conversion)
             self._head = head = head or self._create(conversion)
             landed = self._engine.land(head, step, self._state_after(head.state, step), conversion)
             self._head = head = landed.head
@@ -217,7 +246,10 @@ class Landing:
             self._head = head = self._engine.open()
             self._options = self._given.merged(head.state.options if head is not None else {})
             choice = self._options.choice()
-            self._conversion = Conversion(choice, self._options.body_format())
+            upserts, bodies = self._options.upserts(), self._options.body_format()
+            self._conversion = Conversion(choice, bodies, upserts=upserts)
+            if upserts is not None and not _grows(bodies):
+                upserts.require_columns(self._conversion.schema)
             self._source = self._make_source(choice)
             self.summary.positions = head.state.positions() if head is not None else {}
         return self._source, self._conversion

@@ -31,6 +31,7 @@ from gantrymq.tables.columns import (
 )
 from gantrymq.tables.selection import TopicChoice
 from gantrymq.tables.sources.steps import AuditFinding, Records, StepPart
+from gantrymq.tables.upserts import UpsertRule
 from gantrymq.tools.arrow import ArrowBatches, LogBatch, numbers_array, property_column
 
 _BODY = pa.field("body", pa.binary(), nullable=False)
@@ -56,13 +57,14 @@ class LandedBatch(NamedTuple):
 class Conversion:
     """How records become rows: the choice of topics, and the format of the bodies.
 
-    Messages with a store timestamp before ``from_ms`` become no rows.
+    Messages with a store timestamp before ``from_ms`` become no rows. With ``upserts`` those without a key are dead.
     """
 
     choice: TopicChoice
     bodies: BodyFormat
     max_body_bytes: int = MAX_DECOMPRESSED_BODY_SIZE
     from_ms: int | None = None
+    upserts: UpsertRule | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -138,7 +140,13 @@ class BodyRows:
             mask = pa.array(fits, pa.bool_())
             message, columns = message.filter(mask), columns.filter(mask)
         arrays = [*message.columns, *columns.columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), decoded.reasons
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if self._conversion.upserts is None:
+            return rows, decoded.reasons
+        keyless = self._conversion.upserts.reasons(rows)
+        of_rows = iter(keyless)
+        reasons = [next(of_rows) if reason is None else reason for reason in decoded.reasons]
+        return rows.filter(pa.array([reason is None for reason in keyless], pa.bool_())), reasons
 
 
 class _Converter:

@@ -25,6 +25,7 @@ from gantrymq.cli.table.land_options import (
     MessageName,
     MetricsSettings,
     Once,
+    OpField,
     PartitionOption,
     Paths,
     Retries,
@@ -32,6 +33,7 @@ from gantrymq.cli.table.land_options import (
     Topic,
     Topics,
     Ttl,
+    UpsertBy,
 )
 from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, group_offsets, target
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
@@ -63,6 +65,8 @@ def land(
     retries: Retries = False,
     dlq: DeadLetters = False,
     partition_by: PartitionOption = None,
+    upsert_by: UpsertBy = None,
+    op_field: OpField = None,
     commit_rows: CommitRows = None,
     commit_group: CommitGroup = None,
     compact: Compact = False,
@@ -82,6 +86,7 @@ def land(
     killed at any time, and continues where the table is. SOURCE may be running,
     stopped, crashed or damaged; it is not changed. TABLE__dead has the bodies
     that do not fit, TABLE__audit the messages that are missing, with reasons.
+    With --upsert-by the newest message of a key replaces the row of the key.
     --compact, --ttl and --expire maintain the table after the landing.
     A table remembers its options. {topic} in TABLE makes a table for each topic.
     The exit code is 1 if rows are dead or messages missing.
@@ -93,9 +98,9 @@ def land(
         gantrymq table land '/data/*/store' sales.orders --topic orders --warehouse /lake
         gantrymq table land /data/store /lake/typed --topic orders --body json --schema infer --json
         gantrymq table land /data/store /lake/orders --compact --ttl 30d
+        gantrymq table land /data/store /lake/users --topic users --body json --schema infer --upsert-by id
     """
-    if once and every is not None:
-        raise typer.BadParameter("--once and --every exclude each other")
+    _refuse_contradictions(engine, spark_conf, every, once=once)
     *sources, table = paths
     if not sources:
         raise typer.BadParameter("a SOURCE and a TABLE are needed")
@@ -105,11 +110,9 @@ def land(
     options = LandOptions(
         tuple(topic or ()), topics, retries, dlq,
         PartitionBy(partition_by) if partition_by else None, body.value if body else None, schema, message,
-        sources=tuple(sources), ttl_s=ttl, expire_s=expire,
+        sources=tuple(sources), ttl_s=ttl, expire_s=expire, upsert_by=upsert_by, op_field=op_field,
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows, compact=compact)
-    if engine is Engine.LOCAL and spark_conf:
-        raise typer.BadParameter("--spark-conf is for --engine spark")
     with ExitStack() as stack:
         running.metrics = stack.enter_context(exported_metrics(set_))
         if commit_group is not None:
@@ -119,6 +122,13 @@ def land(
 
             running.on_spark(stack.enter_context(on_spark(spark_conf, shown=every is None)))
         _land(running, every, json=json)
+
+
+def _refuse_contradictions(engine: Engine, spark_conf: list[str] | None, every_s: float | None, *, once: bool) -> None:
+    if once and every_s is not None:
+        raise typer.BadParameter("--once and --every exclude each other")
+    if engine is Engine.LOCAL and spark_conf:
+        raise typer.BadParameter("--spark-conf is for --engine spark")
 
 
 def _land(running: _Running, every_s: float | None, *, json: bool) -> None:

@@ -75,6 +75,22 @@ MessageName = Annotated[
 Retries = Annotated[bool, typer.Option("--retries", help="Also the messages of these topics that wait for a retry.")]
 DeadLetters = Annotated[bool, typer.Option("--dlq", help="Also the dead letters of these topics.")]
 PartitionOption = Annotated[LandPartition | None, typer.Option("--partition-by", help="Of a new table. Default: day.")]
+UpsertBy = Annotated[
+    str | None,
+    typer.Option(
+        "--upsert-by",
+        metavar="COLUMN",
+        help="Of a new table: one row for each value of this column, such as keys, id or after.id.",
+    ),
+]
+OpField = Annotated[
+    str | None,
+    typer.Option(
+        "--op-field",
+        metavar="COLUMN",
+        help="With --upsert-by: the column that says whether a message inserts, updates or deletes the row.",
+    ),
+]
 CommitGroup = Annotated[
     str | None,
     typer.Option(

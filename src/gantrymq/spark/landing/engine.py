@@ -51,10 +51,13 @@ class SparkEngine(LocalEngine):
         self._spark = spark
 
     def write_parts(self, writing: Writing, parts: Sequence[StepPart]) -> None:
-        """Let executors write the files of the parts.
+        """Let executors write the files of the parts. Rows with keys wait for each other, on the driver.
 
         Raises the errors of their reading and writing, StoreError if the Spark job fails, SparkEndedError.
         """
+        if writing.conversion.upserts is not None:
+            super().write_parts(writing, parts)
+            return
         pieces = [_Piece(piece, mount) for part in parts for mount in [_mount(part)] for piece in part.divided()]
         if not pieces:
             return

@@ -34,6 +34,8 @@ def land(
     retries: bool = False,
     dlq: bool = False,
     partition_by: str | None = None,
+    upsert_by: str | None = None,
+    op_field: str | None = None,
     commit_rows: int | None = None,
     compact: bool = False,
     ttl: timedelta | None = None,
@@ -66,6 +68,7 @@ def land(
     options = LandOptions(
         named, topics, retries, dlq, partition, body, schema, message,
         sources=tuple(sources), ttl_s=ttl_s, expire_s=expire_s,
+        upsert_by=upsert_by, op_field=op_field,
     )  # fmt: skip
 
     def make_source(choice: TopicChoice) -> MessageSource:

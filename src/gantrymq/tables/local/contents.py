@@ -80,8 +80,11 @@ class TableContents(Protocol):
         """Open a file for reading."""
         ...
 
-    def batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
-        """The rows of a file, without those that another program has deleted."""
+    def batches(self, file: DataFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, without those that another program has deleted.
+
+        ``columns`` limits what is read; names may be dotted. A batch may have more columns, with the types of the file.
+        """
         ...
 
     def schema_of(self, footer: pq.FileMetaData) -> pa.Schema:

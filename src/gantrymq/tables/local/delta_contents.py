@@ -75,13 +75,13 @@ class DeltaContents:
         """Open a file for reading."""
         return self._directory.open_for_reading(file.path)
 
-    def batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: DataFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a file. Raises TableError for one with deletion vectors."""
         if not file.is_whole:
             raise TableError(self._directory.text, HAS_DELETION_VECTORS)
         with self.open(file) as stream:
-            for batch in parquet_batches(stream):
-                yield aligned(batch, self._schema)
+            for batch in parquet_batches(stream, columns):
+                yield aligned(batch, self._schema) if columns is None else batch
 
     def schema_of(self, footer: pq.FileMetaData) -> pa.Schema:
         """The columns of the table without the partition."""

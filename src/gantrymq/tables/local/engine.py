@@ -18,11 +18,13 @@ from typing import Any
 import pyarrow as pa
 
 from gantrymq.clock import SystemClock
+from gantrymq.errors import DiskFullError
 from gantrymq.tables.columns import AUDIT, AUDIT_SCHEMA, DEAD, DEAD_SCHEMA
 from gantrymq.tables.engine import Head, Landed
 from gantrymq.tables.errors import AnotherLanderError, TableError
 from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
+from gantrymq.tables.local.merging import KeptRows, Merger
 from gantrymq.tables.local.part_files import Files, PartFiles
 from gantrymq.tables.maintenance.maintainer import Maintainer
 from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
@@ -44,6 +46,7 @@ class LocalEngine:
     def __init__(self, table: FormatTable) -> None:
         self._table = table
         self._maintainer: Maintainer | None = None
+        self._merger: Merger | None = None
 
     @property
     def table(self) -> str:
@@ -85,26 +88,45 @@ class LocalEngine:
             self.write_parts(writing, step.parts)
             if step.findings:
                 writing.add(RowKind.AUDIT, audit_rows(step.findings), step.findings)
+            keys = writing.write_kept()
             state = replace(state, options={**state.options, "bodies": writing.growth.bodies.remembered()})
             files, state = writing.finish(state, writing.totals())
         except BaseException:
             writing.abandon()
             raise
-        after = self.commit(head, writing, files, state)
+        after = self.commit(head, writing, files, state, keys)
         has_faults = any(finding.is_fault for finding in writing.findings)
         return Landed(after, writing.totals(), has_faults, writing.growth.bodies)
 
-    def commit(self, head: Head, writing: Writing, files: Sequence[TableFile], state: TableState) -> Head:
-        """Commit the files that ``writing`` has written, and bring the side tables up to it."""
+    def commit(
+        self,
+        head: Head,
+        writing: Writing,
+        files: Sequence[TableFile],
+        state: TableState,
+        keys: pa.Array | None = None,
+    ) -> Head:
+        """Commit the files that ``writing`` has written, and bring the side tables up to it.
+
+        With ``keys`` these are all that the table has of them.
+        """
         try:
-            after = self._table.commit(head, files, state)
+            if keys is None:
+                after = self._table.commit(head, files, state)
+            else:
+                after = self._merger_of(writing).commit(head, files, state, keys)
         except UnknownCommitError:
             raise
-        except TableError:
+        except (TableError, DiskFullError):
             writing.abandon()
             raise
         self._complete(after)
         return after
+
+    def _merger_of(self, writing: Writing) -> Merger:
+        assert writing.conversion.upserts is not None
+        self._merger = self._merger or Merger(self._table, writing.conversion.upserts)
+        return self._merger
 
     def write_parts(self, writing: Writing, parts: Sequence[StepPart]) -> None:
         """Write the rows of the parts of a step. Another engine writes them elsewhere."""
@@ -177,14 +199,30 @@ class Writing:
         self._schema = table.evolved(conversion.schema)
         self._writers = {RowKind.ROWS: self.target(RowKind.ROWS).writer()}
         self.findings: list[AuditFinding] = []
+        self._waiting_rows = KeptRows(conversion.upserts) if conversion.upserts is not None else None
 
     def add(self, kind: RowKind, batch: pa.RecordBatch, findings: Sequence[AuditFinding]) -> None:
-        """Add rows of one of the tables."""
+        """Add rows of one of the tables. Those of a table with keys wait for :meth:`write_kept`."""
+        if kind is RowKind.ROWS and self._waiting_rows is not None:
+            self._waiting_rows.add(batch)
+            return
         if kind is RowKind.ROWS and batch.schema != self._schema:
             self.change_schema(batch.schema)
         self._writer(kind).add(batch)
         if kind is RowKind.AUDIT:
             self.findings += findings
+
+    def write_kept(self) -> pa.Array | None:
+        """Write the last row of each key; returns all keys, None for a table without keys."""
+        if self._waiting_rows is None:
+            return None
+        last = self._waiting_rows.last_rows()
+        for batch in self._waiting_rows.rows(last.is_wanted):
+            if batch.schema != self._schema:
+                self.change_schema(batch.schema)
+            self._writer(RowKind.ROWS).add(batch)
+        self._waiting_rows.close()
+        return last.keys
 
     def change_schema(self, schema: pa.Schema) -> None:
         """Give the table the columns of ``schema``, and write them from now on."""
@@ -223,8 +261,10 @@ class Writing:
         raise TableError(side, reason)
 
     def totals(self) -> LandedCounts:
-        """The numbers of what was written."""
+        """The numbers of what was written, or of the messages that were applied to rows."""
         rows, dead = (self._writers[kind].rows if kind in self._writers else 0 for kind in (RowKind.ROWS, RowKind.DEAD))
+        if self._waiting_rows is not None:
+            rows = self._waiting_rows.messages
         return LandedCounts(rows, dead, sum(finding.messages for finding in self.findings))
 
     def finish(
@@ -242,5 +282,7 @@ class Writing:
 
     def abandon(self) -> None:
         """Remove the files."""
+        if self._waiting_rows is not None:
+            self._waiting_rows.close()
         for writer in self._writers.values():
             writer.abandon()

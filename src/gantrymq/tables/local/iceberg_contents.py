@@ -80,7 +80,7 @@ class IcebergContents:
         """Open a file for reading."""
         return cast(BinaryIO, self._table.io.new_input(file.path).open())
 
-    def batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: DataFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a file.
 
         PyIceberg reads null lists of structs as empty lists. So a file whose columns have the names of the table's is
@@ -89,7 +89,8 @@ class IcebergContents:
         with self.open(file) as stream:
             if file.is_whole and self._has_names_of(pq.read_schema(stream)):
                 stream.seek(0)
-                yield from (aligned(batch, self._schema) for batch in parquet_batches(stream))
+                for batch in parquet_batches(stream, columns):
+                    yield aligned(batch, self._schema) if columns is None else batch
                 return
         scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
         for batch in scan.to_record_batches([file.origin]):

@@ -43,10 +43,10 @@ class ParquetContents:
         except FileNotFoundError:
             raise TableError(self._directory.text, f"{file.path} is gone: another process has changed it") from None
 
-    def batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+    def batches(self, file: DataFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a file."""
         with self.open(file) as stream:
-            yield from parquet_batches(stream)
+            yield from parquet_batches(stream, columns)
 
     def schema_of(self, footer: pq.FileMetaData) -> pa.Schema:
         """The columns of the file, which may be fewer than those of newer ones."""

@@ -32,6 +32,8 @@ that ``__dead`` has its landing.
 All files are replaced, not those that were read, because another program may have compacted ``__dead`` since. Rows that
 another program adds or deletes there between the reading and the completion do not survive.
 
+A table with one row for each key is refused: nothing tells whether a newer message has removed the key of a dead row.
+
 Nothing is committed if no row is moved, no reason is another one, and the schema is the same.
 
 Thread rule: one thread.
@@ -50,11 +52,17 @@ from gantrymq.format.packed_body import decompress
 from gantrymq.model import flags
 from gantrymq.tables.columns import COMPRESSION, DEAD, DEAD_SCHEMA, message_from_dead
 from gantrymq.tables.engine import Head
+from gantrymq.tables.errors import TableError
 from gantrymq.tables.local.engine import LocalEngine, Writing
 from gantrymq.tables.local.format_table import FormatTable
 from gantrymq.tables.options import LandOptions
 from gantrymq.tables.rows import BodyRows, Conversion, RowKind, undecodable
 from gantrymq.tables.state import LandedCounts
+
+_NOT_RETRIED = (
+    "has one row for each key (--upsert-by), and a dead row may be older than what has replaced or removed the row of "
+    "its key since: land the topic into a new table, with the new schema"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,8 @@ def retry(table: FormatTable, given: LandOptions, max_body_bytes: int) -> Retrie
     engine = LocalEngine(table)
     head = engine.open() or engine.look()
     options = given.merged(head.state.options)
+    if options.upsert_by is not None:
+        raise TableError(table.name, _NOT_RETRIED)
     conversion = Conversion(options.choice(), options.body_format(), max_body_bytes)
     state = replace(head.state.next(), options=options.as_json())
     writing = Writing(table, state, conversion)

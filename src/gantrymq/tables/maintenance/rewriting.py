@@ -5,7 +5,7 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,9 @@ from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
 from gantrymq.tables.local.part_files import PartFiles
 from gantrymq.tables.options import PartitionBy
 from gantrymq.tables.state import TableFile
+
+Keep = Callable[[DataFile, int, pa.RecordBatch], pa.BooleanArray]
+"""Which rows of a batch stay: of a file, from the number of a row on."""
 
 COMMIT_BYTES = 1 << 30
 """Rows in memory that one commit rewrites at most, give or take a partition: what a kill has to do again."""
@@ -38,8 +41,8 @@ class Rewriting:
         self.removed.append(file)
         self.dropped_rows += file.rows
 
-    def rewrite(self, files: Sequence[DataFile], schema: pa.Schema, kept_from_us: int | None = None) -> None:
-        """Write the rows of files of one partition again, without those older than a time in microseconds.
+    def rewrite(self, files: Sequence[DataFile], schema: pa.Schema, keep: Keep | None = None) -> None:
+        """Write the rows of files again, or those that ``keep`` chooses.
 
         Raises DiskFullError, OSError, TableError.
         """
@@ -48,12 +51,14 @@ class Rewriting:
         self._writers.append(writer)
         rows = dropped = 0
         for file in files:
+            at = 0
             for batch in self._contents.batches(file):
-                newer = batch if kept_from_us is None else _newer(batch, kept_from_us)
-                rows += batch.num_rows
-                dropped += batch.num_rows - newer.num_rows
-                if newer.num_rows:
-                    writer.add(newer)
+                chosen = batch if keep is None else batch.filter(keep(file, at, batch))
+                at += batch.num_rows
+                dropped += batch.num_rows - chosen.num_rows
+                if chosen.num_rows:
+                    writer.add(chosen)
+            rows += at
         expected = sum(file.rows for file in files)
         if all(file.is_whole for file in files) and rows != expected:
             raise TableError(self._table.name, f"its files have {rows} rows in place of {expected}; none is rewritten")
@@ -78,7 +83,11 @@ class Rewriting:
             writer.abandon()
 
 
-def _newer(batch: pa.RecordBatch, from_us: int) -> pa.RecordBatch:
-    """The rows since a time, and those without a time."""
-    times = batch.column("store_timestamp").cast(pa.int64())
-    return batch.filter(pc.fill_null(pc.greater_equal(times, from_us), True))
+def newer_than(from_us: int) -> Keep:
+    """Keeps the rows since a time in microseconds, and those without a time."""
+
+    def keep(file: DataFile, at: int, batch: pa.RecordBatch) -> pa.BooleanArray:
+        times = batch.column("store_timestamp").cast(pa.int64())
+        return pc.fill_null(pc.greater_equal(times, from_us), True)
+
+    return keep

@@ -15,7 +15,7 @@ from gantrymq.tables.local.contents import DataFile, TableContents, row_bytes
 from gantrymq.tables.local.format_table import FormatTable
 from gantrymq.tables.maintenance.old_rows import old_files
 from gantrymq.tables.maintenance.options import Maintained
-from gantrymq.tables.maintenance.rewriting import COMMIT_BYTES, Rewriting
+from gantrymq.tables.maintenance.rewriting import COMMIT_BYTES, Rewriting, newer_than
 from gantrymq.tables.maintenance.small_files import SizedFile, candidates, groups
 
 Write = Callable[[Rewriting], None]
@@ -43,7 +43,7 @@ class TableUpkeep:
             for file in old.whole:
                 rewriting.drop(file)
             for file in old.in_part:
-                rewriting.rewrite([file], self._sized(contents, file).schema, before_us)
+                rewriting.rewrite([file], self._sized(contents, file).schema, newer_than(before_us))
 
         return self._committed(Rewriting(self.table, head, contents), contents, write)
 
