@@ -21,6 +21,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.queue.owner import is_near
 from gantrymq.store.queue.unit_source import UnitSource
+from gantrymq.tools.audit.differences import NO_PLACE
 from gantrymq.tools.audit.loss_account import missing_end
 from gantrymq.tools.audit.queue_account import QueueAccount, RecordsElsewhere
 from gantrymq.tools.audit.queue_runs import Coverage, QueueChoice, QueueName, QueueRun, choose
@@ -230,7 +231,10 @@ def _compared(
         return queue in choices and choices[queue].covered.is_covered(queue_offset)
 
     def points_to(queue: QueueName, queue_offset: int, phy_offset: int) -> bool:
-        return has(queue, queue_offset) and choices[queue].takes(queue_offset, phy_offset)
+        # A record that its queue had elsewhere was written over the record of the unit that points there. The export
+        # has it, and the unit is evidence of the other one.
+        is_displaced = old_place(*queue, queue_offset) not in (NO_PLACE, phy_offset)
+        return has(queue, queue_offset) and not is_displaced and choices[queue].takes(queue_offset, phy_offset)
 
     if plan.filed is not None:
         plan.filed.hide_foreign(extent)

@@ -152,12 +152,11 @@ class RecordsElsewhere:
         return is_elsewhere
 
     def _is_in_place(self, queue: QueueName, slot: int, phy_offset: int) -> bool:
-        old_place = self.old_place(*queue, slot)
-        if not self.points_to(queue, slot, phy_offset) or old_place not in (NO_PLACE, phy_offset):
-            return False  # a record that its queue had elsewhere was written over the record of this unit
+        if not self.points_to(queue, slot, phy_offset):
+            return False
         # Offset 0 has no neighbour before it: a record that wrongly carries it would restart its queue.
         is_between_others = slot > 0 and self.has(queue, slot + 1) and self.has(queue, slot - 1)
-        return is_between_others or old_place == phy_offset
+        return is_between_others or self.old_place(*queue, slot) == phy_offset
 
 
 class QueueAccount:
