@@ -16,7 +16,6 @@ from pyspark import cloudpickle
 
 from gantrymq import EmbeddedBroker, Producer
 from gantrymq.errors import ConfigError, StoreError
-from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.spark import land as land_on_spark
 from gantrymq.spark.landing.engine import SparkEngine
@@ -30,8 +29,8 @@ from gantrymq.tables.options import LandOptions
 from gantrymq.tables.sources import cluster, log_look, open_source
 from gantrymq.tables.sources.stores import StoreMessages
 from golden_stores import unpack
-from store_cases import await_dispatch, open_store, tree
-from tables.landing_cases import ALL, FORMATS, Lake, land, landing_of
+from store_cases import tree
+from tables.landing_cases import ALL, FORMATS, Lake, land, landing_of, line, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,14 +147,6 @@ def test_local_landing_waking_after_spark_landing_leaves_nothing(tmp_path: Path,
         next(frozen)
     assert lake.messages() == messages
     assert data_files(lake.root) == files
-
-
-def put(path: Path, bodies: Iterator[bytes]) -> None:
-    path.mkdir(parents=True, exist_ok=True)
-    with open_store(RealFileSystem(), path) as store:
-        for number, body in enumerate(bodies):
-            store.put(Message("orders", body, keys=(f"k{number}",), queue_id=number % 3))
-        await_dispatch(store)
 
 
 def bodies() -> Iterator[bytes]:
@@ -295,6 +286,15 @@ def test_cluster_landing_on_spark_equals_that_of_local_engine(
     assert summary.as_json() == landing.summary.as_json()
     assert summary.totals.rows == 300
     assert contents(there) == contents(here)
+
+
+def test_upserts_on_spark_leave_last_row_of_each_key(tmp_path: Path, spark: SparkSession) -> None:
+    lake, store = Lake(tmp_path / "lake", TableFormat.DELTA), tmp_path / "store"
+    put(store, [line(id=number % 3, n=number) for number in range(10)])
+    land_on_spark(spark, store, lake.table, topic="orders", body="json", schema="infer", upsert_by="id")
+    put(store, [line(id=1, n=100)])
+    assert land_on_spark(spark, store, lake.table).totals.rows == 1
+    assert sorted((row["id"], row["n"]) for row in lake.rows()) == [(0, 9), (1, 100), (2, 8)]
 
 
 def test_land_function_accepts_options_of_command(tmp_path: Path, spark: SparkSession) -> None:
