@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 from gantrymq.spark.log_file import LogEnd, LogMark
 from gantrymq.spark.pending_rows import PendingRows
 from gantrymq.spark.selection import RowFilter, Selection
-from gantrymq.tables.sources.pulled import QueueSlice
 from gantrymq.tools.locations import Location
+from gantrymq.tools.queue_key import QueueSlice
 
 K = TypeVar("K")
 # A task costs Spark about 75 ms, in which a core pulls about 40,000 small messages.

@@ -24,8 +24,7 @@ from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan.origin import Extents, Marks, Offsets, QueueExtent, Resets
 from gantrymq.spark.runs import PullRun, plan_pulls, split_proportionally
 from gantrymq.spark.selection import RowFilter, Selection, with_namespace
-from gantrymq.tables.sources.pulled import QueueSlice
-from gantrymq.tools.queue_key import QueueKey
+from gantrymq.tools.queue_key import QueueKey, QueueSlice
 
 _LOGGER = logging.getLogger(__name__)
 _SAMPLE = 32  # messages in a pull

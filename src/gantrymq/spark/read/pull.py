@@ -16,8 +16,9 @@ from gantrymq.spark.data_loss import report
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.runs import PullRun
 from gantrymq.spark.selection import RowFilter
-from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice, QueueSlice
+from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice
 from gantrymq.tools.arrow import LogBatch
+from gantrymq.tools.queue_key import QueueSlice
 
 _LOGGER = logging.getLogger(__name__)
 

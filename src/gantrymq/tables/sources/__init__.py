@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gantrymq.client.settings import ClientConfig, ClientSettings
 from gantrymq.errors import ConfigError
-from gantrymq.tables.selection import TopicChoice
-from gantrymq.tables.sources.steps import MessageSource
+
+if TYPE_CHECKING:  # Spark's executors read slices of queues, and need no store that can be opened
+    from gantrymq.tables.selection import TopicChoice
+    from gantrymq.tables.sources.steps import MessageSource
 
 _CLUSTER = "namesrv://"
 

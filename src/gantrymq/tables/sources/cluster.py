@@ -23,11 +23,11 @@ from gantrymq.errors import MQBrokerError, NoRouteError, RemotingError
 from gantrymq.kernels.arrays import new_columns
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.tables.selection import TopicChoice
-from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice, QueueSlice
+from gantrymq.tables.sources.pulled import BATCH_RECORDS, PulledSlice
 from gantrymq.tables.sources.steps import AuditFinding, Lag, Records, Step, StepPart
 from gantrymq.tables.state import QueuePosition, TableState
 from gantrymq.tools.arrow import LogBatch, texts_array
-from gantrymq.tools.queue_key import QueueKey
+from gantrymq.tools.queue_key import QueueKey, QueueSlice
 
 ATTEMPTS = 10  # about 30 s of retries, so that a broker may restart meanwhile
 TASK_MESSAGES = 50_000

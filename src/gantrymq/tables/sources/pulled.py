@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -23,28 +23,13 @@ from gantrymq.errors import MQBrokerError
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import Bytes, Int64s, read_only
-from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.tools.arrow import LogBatch, texts_array
-from gantrymq.tools.queue_key import QueueKey
+from gantrymq.tools.queue_key import QueueSlice
 
 BATCH_RECORDS = 16_384
 _CHUNK_BYTES = 4 << 20
 _NO_SUCH_QUEUE = r"queueId\[\d+\] is illegal"  # PullMessageProcessor
-
-
-class QueueSlice(NamedTuple):
-    """The messages of a queue from offset ``low`` to before ``high``; ``shown`` is the topic as rows show it."""
-
-    queue: MessageQueue
-    shown: str
-    low: int
-    high: int
-
-    @property
-    def name(self) -> str:
-        """The queue, for messages."""
-        return str(QueueKey(self.queue.broker_name, self.shown, self.queue.queue_id))
 
 
 class SliceLosses(Protocol):
