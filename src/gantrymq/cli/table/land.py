@@ -181,12 +181,11 @@ class _Running:
         for table, landing in self._of_pass():
             began_s, commits = time.monotonic(), 0
             for commit in landing.run_pass(stopped):
-                report(commit.as_json())
-                self._show(commit.state)
-                commits += 1
                 if self.metrics is not None:
                     self.metrics.committed(table, commit, time.monotonic() - began_s)
-                began_s = time.monotonic()
+                report(commit.as_json())
+                self._show(commit.state)
+                began_s, commits = time.monotonic(), commits + 1
             self._show(landing.state)  # an earlier run may have been killed before it
             if stopped():
                 return
