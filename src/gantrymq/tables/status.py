@@ -58,8 +58,8 @@ def read_status(target: TableTarget, settings_of: SettingsOf) -> TableStatus:
     )  # fmt: skip
 
 
-def first_rows(target: TableTarget, suffix: str, count: int) -> list[dict[str, Any]]:
-    """Some rows of the table beside a table; none if there is no such table. Raises TableError."""
+def first_rows(target: TableTarget, suffix: str, columns: list[str], count: int) -> list[dict[str, Any]]:
+    """Columns of some rows of the table beside a table; none if there is no such table. Raises TableError."""
     table = target.open().beside(suffix)
     head = table.head()
     if head is None:
@@ -67,8 +67,8 @@ def first_rows(target: TableTarget, suffix: str, count: int) -> list[dict[str, A
     contents = table.contents(head)
     rows: list[dict[str, Any]] = []
     batch: pa.RecordBatch
-    for batch in chain.from_iterable(map(contents.batches, contents.data_files())):
-        rows += batch.slice(0, count - len(rows)).to_pylist(maps_as_pydicts="lossy")
+    for batch in chain.from_iterable(contents.batches(file, columns) for file in contents.data_files()):
+        rows += batch.select(columns).slice(0, count - len(rows)).to_pylist()
         if len(rows) >= count:
             break
     return rows

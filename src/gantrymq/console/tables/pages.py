@@ -22,6 +22,8 @@ from gantrymq.tables.status import SettingsOf, TableStatus, first_rows, read_sta
 
 SHOWN = 50
 _SHOWN_QUEUES = 200
+_OF_DEAD = ["broker", "topic", "queue_id", "queue_offset", "reason"]
+_OF_AUDIT = ["broker", "topic", "queue_id", "from_offset", "to_offset", "reason"]
 
 
 class TablePages:
@@ -65,8 +67,8 @@ class TablePages:
             found=status,
             queues=queues[:_SHOWN_QUEUES],
             queue_count=len(queues),
-            dead=first_rows(target, DEAD, SHOWN),
-            audit=first_rows(target, AUDIT, SHOWN),
+            dead=first_rows(target, DEAD, _OF_DEAD, SHOWN),
+            audit=first_rows(target, AUDIT, _OF_AUDIT, SHOWN),
             shown=SHOWN,
         )
 
