@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import TableError
+from gantrymq.tables.errors import AnotherLanderError, TableError
 from gantrymq.tables.local.contents import Rewrite, TableContents
 from gantrymq.tables.local.part_files import Files
 from gantrymq.tables.options import PartitionBy
@@ -94,3 +94,14 @@ class FormatTable(Protocol):
     def count_files(self) -> int:
         """The number of its data files."""
         ...
+
+
+def head_at(table: FormatTable, head: Head) -> Head:
+    """The table now, whose last landing must be that of ``head``; foreign commits may have followed.
+
+    Raises AnotherLanderError.
+    """
+    current = table.head()
+    if current is None or current.state.commit_id != head.state.commit_id:
+        raise AnotherLanderError(table.name)
+    return current

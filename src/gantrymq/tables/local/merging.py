@@ -39,11 +39,11 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-import errno
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -52,12 +52,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gantrymq.errors import DiskFullError
+from gantrymq.fs.descriptors import named_errors
 from gantrymq.tables.bodies.evolution import aligned
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, TableChangedError, TableError
+from gantrymq.tables.errors import TableChangedError, TableError
 from gantrymq.tables.local.contents import DataFile, Rewrite, TableContents
-from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
+from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError, head_at
 from gantrymq.tables.maintenance.rewriting import Rewriting
 from gantrymq.tables.state import TableFile, TableState
 from gantrymq.tables.upserts import UpsertRule
@@ -85,7 +85,7 @@ class KeptRows:
         self.messages = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add messages in the order of their queues. Raises DiskFullError, OSError."""
+        """Add messages in the order of their queues. Raises StoreError, DiskFullError, OSError."""
         self.messages += rows.num_rows
         changes = self._rule.changes(rows)
         self._schema = changes.rows.schema
@@ -117,16 +117,12 @@ class KeptRows:
 
     def _move_to_file(self) -> None:
         self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the rows
-        try:
+        with named_errors(Path(tempfile.gettempdir()), self._batches_bytes):
             for batch in self._batches:
                 written = batch.serialize()
                 self._file.write(memoryview(written))
                 self._in_file.append((batch.schema, written.size))
             self._file.flush()
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFullError(tempfile.gettempdir(), self._batches_bytes) from error
-            raise
         self._batches, self._batches_bytes = [], 0
 
     def last_rows(self) -> LastRows:
@@ -194,7 +190,7 @@ class Merger:
         UnknownCommitError no rewritten file is left.
         """
         for left in reversed(range(_TRIES)):
-            current = self._current(head)
+            current = head_at(self._table, head)
             rewriting = self._rewritten(current, keys)
             rewrite = Rewrite(rewriting.removed) if rewriting.removed else None
             try:
@@ -209,13 +205,6 @@ class Merger:
                 rewriting.abandon()
                 raise
         raise AssertionError
-
-    def _current(self, head: Head) -> Head:
-        """The table now, with the state of ``head``; foreign commits and new columns may have followed."""
-        current = self._table.head()
-        if current is None or current.state.commit_id != head.state.commit_id:
-            raise AnotherLanderError(self._table.name)
-        return current
 
     def _rewritten(self, head: Head, keys: pa.Array) -> Rewriting:
         """The files with rows of ``keys``, written again without them."""

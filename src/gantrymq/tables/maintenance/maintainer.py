@@ -19,8 +19,8 @@ from typing import Any
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.tables.columns import AUDIT, DEAD
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, TableChangedError
-from gantrymq.tables.local.format_table import FormatTable
+from gantrymq.tables.errors import TableChangedError
+from gantrymq.tables.local.format_table import FormatTable, head_at
 from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
 from gantrymq.tables.maintenance.upkeep import TableUpkeep
 
@@ -54,7 +54,7 @@ class Maintainer:
         self._done = Maintained()
         for left in reversed(range(_TRIES)):
             try:
-                for changed in self._steps(self._current(head), options, remembered):
+                for changed in self._steps(head_at(self._table, head), options, remembered):
                     head = changed
                     if stopped():
                         break
@@ -65,13 +65,6 @@ class Maintainer:
         ended_s = self._clock.monotonic_s()
         self._resume_s = ended_s + _PAUSE * (ended_s - began_s)
         return head, self._done
-
-    def _current(self, head: Head) -> Head:
-        """The table now, with the state of ``head``; foreign commits may have followed."""
-        current = self._table.head()
-        if current is None or current.state.commit_id != head.state.commit_id:
-            raise AnotherLanderError(self._table.name)
-        return current
 
     def _steps(self, head: Head, options: MaintenanceOptions, remembered: Mapping[str, Any]) -> Iterator[Head]:
         """The table after each commit."""
