@@ -231,10 +231,11 @@ def _compared(
         return queue in choices and choices[queue].covered.is_covered(queue_offset)
 
     def points_to(queue: QueueName, queue_offset: int, phy_offset: int) -> bool:
-        # A record that its queue had elsewhere was written over the record of the unit that points there. The export
-        # has it, and the unit is evidence of the other one.
-        is_displaced = old_place(*queue, queue_offset) not in (NO_PLACE, phy_offset)
-        return has(queue, queue_offset) and not is_displaced and choices[queue].takes(queue_offset, phy_offset)
+        if not has(queue, queue_offset) or not choices[queue].takes(queue_offset, phy_offset):
+            return False
+        # A record whose own queue points to another place was written over the record that was here. The export has
+        # it, but the unit that points here is evidence of the record that was lost.
+        return old_place(*queue, queue_offset) in (NO_PLACE, phy_offset)
 
     if plan.filed is not None:
         plan.filed.hide_foreign(extent)
