@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[Ask, int]] = {
         lambda broker: broker.ask(ConsumerSendMsgBackRequestHeader(offset=1 << 40, group="G", delay_level=0)),
         ResponseCode.SYSTEM_ERROR,
     ),
-    "reply to nobody": (
+    "reply without a requesting client": (
         lambda broker: broker.send("New", code=RequestCode.SEND_REPLY_MESSAGE_V2),
         ResponseCode.SYSTEM_ERROR,
     ),

@@ -84,7 +84,7 @@ def repaired_offsets(offsets: Int64s, phy_offsets: Int64s, expected: int | None)
     #    7    9    -     the end of the run: a small step is believed, one above _PLAUSIBLE_STEP is not. The next run
     #                    decides when it comes (QueueDispatcher keeps the possible restart and the stray record).
     #    -    5    6     the first record of a queue: nothing is due. _origin_of_first lets the next two records vote.
-    #    7  10^9   8     impossible: the log before the record has no room for so many records. Use 7.
+    #    7  10^9   8     impossible: 10^9 records do not fit into the log before this one. Use 7.
     #
     # What is wrong here is not lost: a record without a slot is named by verify and quarantined by a rebuild.
     possible = (offsets >= 0) & (offsets <= phy_offsets // MIN_RECORD_SIZE)
