@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,8 @@ from gantrymq.client.pull.pull_client import PullClient
 from gantrymq.client.settings import ClientConfig
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.errors import StoreError
+from gantrymq.tables.local.contents import DataFile
+from gantrymq.tables.query.landed import open_table
 from gantrymq.tables.query.sources import Views
 from gantrymq.tables.query.statement import QueryError
 
@@ -131,6 +134,54 @@ def test_landed_table_is_view_of_its_name(kind: str, store: Path, tmp_path: Path
         assert values(views, "select count(*) from \"landed-orders\" where store_timestamp >= '2026-11-02'") == [2]
         joined = 'select count(*) from orders join "landed-orders" l using (topic, queue_offset)'
         assert values(views, joined) == [4]
+
+
+def test_landed_iceberg_table_is_read_file_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyIceberg 0.12.0: ``to_arrow_batch_reader`` has read all files when it gives the first batch."""
+    from gantrymq.tables.local.iceberg_contents import IcebergContents
+
+    opened: list[str] = []
+    whole = IcebergContents.open
+
+    def noting(contents: IcebergContents, file: DataFile) -> BinaryIO:
+        opened.append(file.path)
+        return whole(contents, file)
+
+    monkeypatch.setattr(IcebergContents, "open", noting)
+    batches = open_table(land("iceberg", tmp_path)).read(["topic"], None)
+    first = next(batches)
+    assert len(opened) == 1
+    assert sorted(pa.Table.from_batches([first, *batches])["topic"].to_pylist()) == ["bills", "orders", "orders"]
+    assert len(opened) == 2
+
+
+def test_column_that_iceberg_file_lacks_has_value_of_its_partition(tmp_path: Path) -> None:
+    """As a file that Spark's ``add_files`` takes from a Hive table."""
+    from pyiceberg.catalog.memory import InMemoryCatalog
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.manifest import FileFormat
+    from pyiceberg.typedef import Record
+
+    catalog = InMemoryCatalog("c", warehouse=f"file://{tmp_path}/warehouse")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", pa.schema([("number", pa.int64()), ("country", pa.string())]))
+    table.append(pa.table({"number": [2], "country": ["it"]}))
+    with table.update_spec() as update:
+        update.add_identity("country")
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for number, country in enumerate(["de", "fr"]):
+            file = tmp_path / f"country={country}.parquet"
+            field = pa.field("number", pa.int64(), metadata={"PARQUET:field_id": "1"})
+            pq.write_table(pa.table([[number]], schema=pa.schema([field])), file)
+            added = IcebergFile.from_args(
+                file_path=f"file://{file}", file_format=FileFormat.PARQUET, partition=Record(country), record_count=1,
+                file_size_in_bytes=file.stat().st_size,
+            )  # fmt: skip
+            added.spec_id = table.spec().spec_id
+            append.append_data_file(added)
+    with open_views([Path(table.location().removeprefix("file://"))]) as views:
+        assert sorted(values(views, "select number, country from t")) == [(0, "de"), (1, "fr"), (2, "it")]
+        assert values(views, "select number from t where country = 'fr'") == [1]
 
 
 def test_unreadable_table_is_one_line(tmp_path: Path) -> None:

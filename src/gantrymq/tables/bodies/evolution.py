@@ -105,10 +105,10 @@ def _aligned(array: pa.Array, kind: pa.DataType) -> pa.Array:
             for field in kind
         ]
         return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=mask)
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) and pa.types.is_list(array.type):
         return _with_children(array, kind, _aligned(array.values, kind.value_type))
     if pa.types.is_map(kind):
-        arrays = [array.keys, _aligned(array.items, kind.item_type)]
+        arrays = [_aligned(array.keys, kind.key_type), _aligned(array.items, kind.item_type)]
         return _with_children(array, kind, pa.StructArray.from_arrays(arrays, fields=[kind.key_field, kind.item_field]))
     return array.cast(kind)
 

@@ -84,10 +84,10 @@ class IcebergContents:
         """The rows of a file.
 
         PyIceberg reads null lists of structs as empty lists. So a file whose columns have the names of the table's is
-        read without it; only one with deletes or with columns that were renamed is not.
+        read without it. It reads a file with deletes, with renamed columns, or without a column that has a value there.
         """
         with self.open(file) as stream:
-            if file.is_whole and self._has_names_of(pq.read_schema(stream)):
+            if file.is_whole and self._is_read_by_names(file, pq.read_schema(stream)):
                 stream.seek(0)
                 for batch in parquet_batches(stream, columns):
                     yield aligned(batch, self._schema) if columns is None else batch
@@ -95,6 +95,14 @@ class IcebergContents:
         scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
         for batch in scan.to_record_batches([file.origin]):
             yield aligned(batch, self._schema)
+
+    def _is_read_by_names(self, file: DataFile, fields: pa.Schema) -> bool:
+        """A column that a file lacks is null, unless it has a default or is the partition of a file from elsewhere."""
+        present = {int(number) for field in fields if (number := (field.metadata or {}).get(_FIELD_ID)) is not None}
+        absent = [field for field in self._table.schema().fields if field.field_id not in present]
+        sources = {field.source_id for field in self._table.specs()[file.origin.file.spec_id].fields}
+        valued = any(field.initial_default is not None or field.field_id in sources for field in absent)
+        return not valued and self._has_names_of(fields)
 
     def _has_names_of(self, fields: Iterable[pa.Field]) -> bool:
         """Whether the fields of a file, also nested ones, have the names that their ids have in the table."""

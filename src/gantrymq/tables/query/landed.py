@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE
+from gantrymq.tables.bodies.evolution import aligned
 from gantrymq.tables.query.pushdown import ScannedView, columns_of, matching_rows
 
 _STORE_MARKS = (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT)
@@ -114,22 +115,29 @@ def _location_in(catalog: Path, directory: Path) -> str | None:
 
 
 class IcebergView(ScannedView):
-    """An Iceberg table of which PyIceberg reads the wanted columns."""
+    """An Iceberg table, read one file after the other.
+
+    PyIceberg's own readers have the whole table in memory when they give the first batch.
+    """
 
     def __init__(self, metadata: str) -> None:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
         from pyiceberg.table import StaticTable
 
-        self._table = StaticTable.from_metadata(metadata)
-        with closing(self._table.scan(limit=0).to_arrow_batch_reader()) as reader:
-            super().__init__(reader.schema)
+        from gantrymq.tables.local.iceberg_contents import IcebergContents
+
+        table = StaticTable.from_metadata(metadata)
+        super().__init__(schema_to_pyarrow(table.schema(), include_field_ids=False))
+        self._contents = IcebergContents(table, self.schema)
 
     def read(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows that pass."""
-        tested = columns_of(condition, self.schema)
-        names = list(dict.fromkeys([*columns, *tested]))
-        schema = pa.schema([self.schema.field(name) for name in columns])
-        for batch in self._table.scan(selected_fields=tuple(names)).to_arrow_batch_reader():
-            if condition is not None:
-                batch = batch.take(matching_rows(batch, condition))
-            if batch.num_rows:
-                yield batch.select(columns).cast(schema)
+        wanted = list(dict.fromkeys([*columns, *columns_of(condition, self.schema)]))
+        schema = pa.schema([self.schema.field(name) for name in wanted])
+        for file in self._contents.data_files():
+            for stored in self._contents.batches(file, wanted):
+                batch = aligned(stored, schema)
+                if condition is not None:
+                    batch = batch.take(matching_rows(batch, condition))
+                if batch.num_rows:
+                    yield batch.select(columns)
