@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from gantrymq.broker.server import BrokerServer
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.exporter_settings import ExporterConfig
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.metrics.background import BackgroundExporter
 from gantrymq.metrics.exporter import MetricsExporter
 from gantrymq.metrics.instruments import Counter, Family, Histogram, Kind, Metric, value_now
 from gantrymq.metrics.otlp import Exports, GrpcSink, GrpcTarget, LogSink
@@ -157,3 +159,21 @@ def test_unreachable_collector_is_logged_once(capfd: pytest.CaptureFixture[str])
     assert [line["event"] for line in lines] == ["metrics cannot be exported", "metrics are exported again"]
     assert "127.0.0.1:1" in lines[0]["error"]
     assert capfd.readouterr().err == ""
+
+
+def test_collector_that_does_not_answer_does_not_fail_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, asked = threading.Event(), threading.Event()
+
+    def wait(exports: Exports, families: Sequence[Family]) -> str:
+        asked.set()
+        answered.wait(60)
+        return ""
+
+    monkeypatch.setattr("gantrymq.metrics.background._CLOSE_S", 0.2)
+    config = ExporterConfig(metrics_exporter_type="LOG")
+    monkeypatch.setattr(Exports, "export", wait)
+    with capture_logs() as lines:
+        BackgroundExporter(config, list, {}).close()
+    answered.set()
+    assert asked.is_set()
+    assert [line["event"] for line in lines] == ["the last metrics were not exported in time"]

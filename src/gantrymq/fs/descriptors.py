@@ -47,6 +47,11 @@ _MADVISE_TAKES = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _SYNC_FILE_RANGE_TAKES = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
+def is_disk_full(error: OSError) -> bool:
+    """Whether the disk, a quota or a limit on the size of a file has no room for what was to be written."""
+    return error.errno in _FULL
+
+
 @contextmanager
 def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None) -> Iterator[None]:
     """Convert OSErrors that a person can act on to this package's errors.
@@ -60,7 +65,7 @@ def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None)
     except OSError as error:
         if error.errno == errno.ENOENT:
             nearest_directory(path)  # without a dangling link the file is just missing
-        if error.errno in _FULL:
+        if is_disk_full(error):
             raise DiskFullError(path, needed_bytes) from error
         if error.errno in _DENIED:
             raise StorePermissionError(path, os.strerror(error.errno)) from error

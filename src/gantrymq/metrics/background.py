@@ -11,8 +11,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from gantrymq.config.exporter_settings import ExporterConfig
+from gantrymq.logs import get_logger
 from gantrymq.metrics.exporter import MetricsExporter
 from gantrymq.metrics.instruments import Family
+
+log = get_logger("gantrymq.metrics")
 
 _CLOSE_S = 10
 
@@ -45,9 +48,11 @@ class BackgroundExporter:
         self._exporter.start()
 
     def close(self) -> None:
-        """Export a last time, and release the port."""
+        """Export a last time, and release the port. A collector that does not answer is waited for 10 s."""
         try:
             self._run(self._exporter.close())
+        except TimeoutError:
+            log.warning("the last metrics were not exported in time", timeout_s=_CLOSE_S)
         finally:
             self._end()
 
@@ -57,4 +62,5 @@ class BackgroundExporter:
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_S)
-        self._loop.close()
+        if not self._thread.is_alive():
+            self._loop.close()

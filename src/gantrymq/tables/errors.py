@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from gantrymq.errors import GantrymqError, StoreError
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # deltalake colours the causes of an OSError
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error of a library as one line, or the name of its class if it has none."""
+    return " ".join(_COLOURS.sub("", str(error)).split()) or type(error).__name__
 
 
 class TableError(GantrymqError):

@@ -10,7 +10,6 @@ Thread rule: one thread.
 from __future__ import annotations
 
 import base64
-import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from urllib.parse import quote
 import orjson
 
 from gantrymq.errors import DiskFullError
+from gantrymq.fs.descriptors import is_disk_full
 from gantrymq.tools.reports import LossAccount, LostRange
 
 if TYPE_CHECKING:  # a report is made without the extra, too
@@ -117,7 +117,7 @@ class ExportFile:
         try:
             yield
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_disk_full(error):
                 raise DiskFullError(self.path, needed_bytes) from error
             raise
 

@@ -28,7 +28,7 @@ from gantrymq.errors import GantrymqError
 from gantrymq.tables.bodies.errors import SchemaError
 from gantrymq.tables.columns import PARTITIONS
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError, one_line
 from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.delta_columns import evolve_columns
 from gantrymq.tables.local.delta_contents import HAS_DELETION_VECTORS, LOG, DeltaContents
@@ -67,7 +67,7 @@ class DeltaFormatTable:
                 raise ForeignTableError(self.name, f"is a directory with other files ({others[0]})") from None
             return None
         except DeltaError as error:
-            raise TableError(self.name, f"cannot be read as a Delta table: {_line(error)}") from error
+            raise TableError(self.name, f"cannot be read as a Delta table: {one_line(error)}") from error
         commit_id = table.transaction_version(APPLICATION)
         if commit_id is None:
             raise ForeignTableError(self.name)
@@ -91,10 +91,9 @@ class DeltaFormatTable:
                 partition_by=columns,
                 commit_properties=_properties(state),
             )
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             if not DeltaTable.is_deltatable(self._directory.uri):
-                raise TableError(self.name, f"cannot be created: {_line(error)}") from error
-            raise AnotherLanderError(self.name) from error
+                raise TableError(self.name, f"cannot be created: {one_line(error)}") from error
         head = self.head()
         if head is None or head.state.commit_id != state.commit_id:
             raise AnotherLanderError(self.name)
@@ -110,7 +109,9 @@ class DeltaFormatTable:
             except CommitFailedError:
                 continue
             except (DeltaError, SchemaError) as error:
-                raise TableError(self.name, f"its columns cannot become those of the bodies: {_line(error)}") from error
+                raise TableError(
+                    self.name, f"its columns cannot become those of the bodies: {one_line(error)}"
+                ) from error
         raise TableError(self.name, f"{_FOREIGN_COMMITS} foreign commits came in between; nothing was written")
 
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -191,7 +192,7 @@ class DeltaFormatTable:
         if landed_id == state.commit_id:
             return table.version()
         if cause is not None:
-            raise TableError(self.name, f"the commit failed: {_line(cause)}") from cause
+            raise TableError(self.name, f"the commit failed: {one_line(cause)}") from cause
         raise AnotherLanderError(self.name)
 
     def _forget_states(self, newest: int) -> None:
@@ -219,7 +220,7 @@ class DeltaFormatTable:
         try:
             return DeltaContents(self._directory, DeltaTable(self._directory.uri, version=head.version))
         except DeltaError as error:
-            raise TableError(self.name, f"cannot be read as a Delta table: {_line(error)}") from error
+            raise TableError(self.name, f"cannot be read as a Delta table: {one_line(error)}") from error
 
     def beside(self, suffix: str) -> DeltaFormatTable:
         """The table of that suffix."""
@@ -260,7 +261,3 @@ def _partition_columns(partition_by: PartitionBy) -> list[str]:
 
 def _state_path(commit_id: int) -> str:
     return f"{STATES}/state-{commit_id}.json"
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, TableError
+from gantrymq.tables.errors import AnotherLanderError, TableError, one_line
 from gantrymq.tables.local.contents import Rewrite, TableContents
 from gantrymq.tables.local.part_files import Files
 from gantrymq.tables.options import PartitionBy
@@ -22,8 +22,9 @@ class UnknownCommitError(TableError):
     """The outcome of a commit is unknown: its files must stay. The next landing reads the table's state."""
 
     def __init__(self, table: str, cause: Exception) -> None:
-        why = " ".join(str(cause).split())
-        super().__init__(table, f"the outcome of a commit is unknown, run `table land` again to continue: {why}")
+        super().__init__(
+            table, f"the outcome of a commit is unknown, run `table land` again to continue: {one_line(cause)}"
+        )
 
 
 class FormatTable(Protocol):

@@ -39,7 +39,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gantrymq.errors import ConfigError, GantrymqError
 from gantrymq.tables.engine import Head
-from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError
+from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError, one_line
 from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import UnknownCommitError
 from gantrymq.tables.local.iceberg_contents import IcebergContents
@@ -70,7 +70,7 @@ def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str,
         try:
             return load_catalog(_name_in(file), **own)
         except SQLAlchemyError as error:
-            raise TableError(str(file), f"cannot be read as a catalog: {_line(error.__cause__ or error)}") from error
+            raise TableError(str(file), f"cannot be read as a catalog: {one_line(error.__cause__ or error)}") from error
     given = dict(settings)
     if warehouse is not None:
         given["warehouse"] = warehouse
@@ -81,7 +81,7 @@ def open_catalog(warehouse: str | None, name: str | None, settings: Mapping[str,
     except ImportError:
         raise
     except Exception as error:  # each catalog has errors of its own
-        raise TableError(f"catalog {name}", f"cannot be opened: {_line(error)}") from error
+        raise TableError(f"catalog {name}", f"cannot be opened: {one_line(error)}") from error
 
 
 def _removed(table: Table, rewrite: Rewrite | None) -> list[DataFile]:
@@ -91,10 +91,6 @@ def _removed(table: Table, rewrite: Rewrite | None) -> list[DataFile]:
     if rewrite.removed is None:
         return [task.file for task in table.scan().plan_files()]
     return [old.origin.file for old in rewrite.removed]
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _sqlite_file(root: Path) -> Path:
@@ -294,7 +290,7 @@ class IcebergFormatTable:
         except (GantrymqError, NoSuchTableError, NoSuchNamespaceError):
             raise
         except Exception as error:
-            raise TableError(self.name, f"{what}: {_line(error)}") from error
+            raise TableError(self.name, f"{what}: {one_line(error)}") from error
 
     def leftovers(self) -> tuple[str, ...]:
         """None: no reader sees files without a commit."""

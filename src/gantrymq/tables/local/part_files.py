@@ -8,7 +8,6 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
-import errno
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gantrymq.errors import DiskFullError
+from gantrymq.fs.descriptors import is_disk_full
 from gantrymq.tables.bodies.evolution import aligned
 from gantrymq.tables.columns import TIMESTAMP
 from gantrymq.tables.local.directory import sync
@@ -164,7 +164,7 @@ class PartFiles:
                 return size_bytes
         except OSError as error:
             self._files.remove(path)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_disk_full(error):
                 raise DiskFullError(path, table.nbytes) from error
             raise
 

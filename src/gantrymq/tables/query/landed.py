@@ -18,6 +18,7 @@ from pyarrow import fs
 from gantrymq.errors import StoreError
 from gantrymq.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE
 from gantrymq.tables.bodies.evolution import aligned
+from gantrymq.tables.errors import one_line
 from gantrymq.tables.query.pushdown import ScannedView, columns_of, matching_rows
 
 _STORE_MARKS = (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT)
@@ -65,7 +66,7 @@ def open_table(path: Path) -> ds.Dataset:
     except ModuleNotFoundError:
         raise
     except Exception as error:  # deltalake and pyiceberg have their own classes
-        raise StoreError(str(path), f"is a {kind} table that cannot be read: {' '.join(str(error).split())}") from error
+        raise StoreError(str(path), f"is a {kind} table that cannot be read: {one_line(error)}") from error
 
 
 def _parquet(path: Path) -> ds.Dataset:
