@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from gantrymq.tables.landing import DEFAULT_COMMIT_ROWS, Landing, Summary
 from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions
+from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.sources import cluster, log_look, open_source
 from gantrymq.tables.sources.stores import StoreMessages
 from golden_stores import unpack
@@ -80,23 +81,24 @@ def data_files(root: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "kind", "partition_by"),
     [
-        ("bad-crc", TableFormat.DELTA),
-        ("lost-queues", TableFormat.DELTA),
-        ("torn-tail", TableFormat.PARQUET),
-        ("direct-killed", TableFormat.ICEBERG),
-        pytest.param("retention", TableFormat.ICEBERG, marks=pytest.mark.slow),
-        pytest.param("broker-4.9.8", TableFormat.DELTA, marks=pytest.mark.slow),
+        ("bad-crc", TableFormat.DELTA, "day"),
+        ("lost-queues", TableFormat.DELTA, "topic,queue_id,day"),
+        ("torn-tail", TableFormat.PARQUET, "topic,tags"),
+        ("direct-killed", TableFormat.ICEBERG, "topic,tags,hour"),
+        pytest.param("retention", TableFormat.ICEBERG, "day", marks=pytest.mark.slow),
+        pytest.param("broker-4.9.8", TableFormat.DELTA, "day", marks=pytest.mark.slow),
     ],
 )
 def test_landing_on_spark_has_rows_of_local_engine(
-    name: str, kind: TableFormat, tmp_path: Path, spark: SparkSession
+    name: str, kind: TableFormat, partition_by: str, tmp_path: Path, spark: SparkSession
 ) -> None:
+    options = replace(TEXT, partition_by=PartitionBy.parse(partition_by))
     store = unpack(name, tmp_path) / "store"
     here, there = Lake(tmp_path / "here", kind), Lake(tmp_path / "there", kind)
-    _, local = land(here, store, TEXT, 700)
-    summary = landed(on_spark(spark, there, store, TEXT, 700))
+    _, local = land(here, store, options, 700)
+    summary = landed(on_spark(spark, there, store, options, 700))
     assert summary.as_json() == local.as_json()
     assert summary.totals.rows > 400
     assert contents(there) == contents(here)

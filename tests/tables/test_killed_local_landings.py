@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions
+from gantrymq.tables.partitions import PartitionBy
 from golden_stores import unpack
 from tables.kill_points import Killed, KillPoint, kill_point_of
 from tables.landing_cases import FORMATS, Lake, land, landing_of
@@ -34,9 +36,11 @@ def kill_point(monkeypatch: pytest.MonkeyPatch) -> KillPoint:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize(("partition_by", "most_steps"), [("day", MOST_STEPS), ("topic,queue_id", 3 * MOST_STEPS)])
 def test_landing_after_random_kills_has_each_message_once(
-    kind: TableFormat, tmp_path: Path, rng: random.Random, kill_point: KillPoint
+    kind: TableFormat, partition_by: str, most_steps: int, tmp_path: Path, rng: random.Random, kill_point: KillPoint
 ) -> None:
+    options = replace(AS_TEXT, partition_by=PartitionBy.parse(partition_by))
     folder = unpack("bad-crc", tmp_path)
     (tmp_path / "whole").mkdir()
     whole, lake = Lake(tmp_path / "whole", kind), Lake(tmp_path, kind)
@@ -45,15 +49,15 @@ def test_landing_after_random_kills_has_each_message_once(
     assert summary.totals.missing
     kills = 0
     for attempt in range(60):
-        kill_point.arm(rng.randrange(MOST_STEPS if attempt else 8))
+        kill_point.arm(rng.randrange(most_steps if attempt else 8))
         try:
-            land(lake, folder / "store", AS_TEXT, COMMIT_ROWS)
+            land(lake, folder / "store", options, COMMIT_ROWS)
             if not kill_point.is_dead:
                 break
         except Killed:
             kills += 1
     kill_point.disarm()
-    _, after = land(lake, folder / "store", AS_TEXT, COMMIT_ROWS)
+    _, after = land(lake, folder / "store", options, COMMIT_ROWS)
     assert kills
     assert lake.messages() == whole.messages()
     for suffix in ("__dead", "__audit"):

@@ -21,7 +21,8 @@ from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.maintenance.options import Maintained
 from gantrymq.tables.maintenance.rewriting import Rewriting
-from gantrymq.tables.options import LandOptions, PartitionBy
+from gantrymq.tables.options import LandOptions
+from gantrymq.tables.partitions import PartitionBy
 from golden_stores import unpack
 from store_cases import await_dispatch, numbered, open_store
 from tables.landing_cases import ALL, FORMATS, Lake, land, landing_of
@@ -134,7 +135,7 @@ def test_ttl_removes_old_rows_and_lands_none(kind: TableFormat, tmp_path: Path) 
 def test_ttl_of_table_without_partitions_removes_rows_from_files(kind: TableFormat, tmp_path: Path) -> None:
     store = stored(tmp_path / "broker-a" / "store", [40, 1])
     lake = Lake(tmp_path / "lake", kind)
-    land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy.NONE))
+    land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy()))
     assert files_of(lake) == 1
     assert maintained(lake, store, LandOptions(ttl_s=30 * 86_400.0)).expired_rows == 40
     assert {message[2] for message in lake.messages()} == set(range(20, 40))
@@ -276,7 +277,7 @@ def delete_first(lake: Lake) -> bool:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_repeated_run_with_enough_files_compacts(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", kind)
-    land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy.NONE), commit_rows=3)
+    land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy()), commit_rows=3)
     assert files_of(lake) == 14
     assert maintained(lake, store, compact=True, is_exact=False) == Maintained()
     with open_store(RealFileSystem(), store) as writer:
@@ -358,7 +359,7 @@ def count_marked(lake: Lake) -> int:
 def test_repeated_run_rewrites_file_with_late_old_rows(kind: TableFormat, tmp_path: Path) -> None:
     store = stored(tmp_path / "broker-a" / "store", [10.2, 1])
     lake = Lake(tmp_path / "lake", kind)
-    land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy.NONE))
+    land(lake, store, LandOptions(pattern=".*", partition_by=PartitionBy()))
     late = LandOptions(ttl_s=10 * 86_400.0)
     assert maintained(lake, store, late, is_exact=False).expired_rows == 0  # late by 0.2 of 10 days
     assert maintained(lake, store, LandOptions(ttl_s=9.5 * 86_400), is_exact=False).expired_rows == 40

@@ -15,7 +15,8 @@ from gantrymq.errors import ConfigError
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError
 from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat
-from gantrymq.tables.options import LandOptions, PartitionBy
+from gantrymq.tables.options import LandOptions
+from gantrymq.tables.partitions import PartitionBy
 from golden_stores import unpack
 from store_cases import tree
 from tables.landing_cases import ALL, FORMATS, Lake, land, landing_of
@@ -163,7 +164,7 @@ def test_directory_of_other_format_is_refused(tmp_path: Path, store: Path) -> No
 @pytest.mark.parametrize("kind", FORMATS)
 def test_options_are_remembered_and_other_partition_is_refused(kind: TableFormat, tmp_path: Path, store: Path) -> None:
     lake = Lake(tmp_path / "lake", kind)
-    options = LandOptions(pattern="orders", partition_by=PartitionBy.HOUR, body="text")
+    options = LandOptions(pattern="orders", partition_by=PartitionBy(("hour",)), body="text")
     landing = landing_of(lake, store, options, commit_rows=200).run_pass()
     next(landing)
     land(lake, store, LandOptions())
@@ -171,7 +172,7 @@ def test_options_are_remembered_and_other_partition_is_refused(kind: TableFormat
     schema = lake.read().schema  # type: ignore[union-attr]
     assert schema.field("body").type in (pa.string(), pa.large_string(), pa.string_view())
     with pytest.raises(ConfigError, match="partition-by"):
-        land(lake, store, LandOptions(partition_by=PartitionBy.DAY))
+        land(lake, store, LandOptions(partition_by=PartitionBy(("day",))))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -6,9 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
+from pyarrow import fs
 
 from gantrymq.tables.errors import TableError
+from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions
 from gantrymq.tables.query.landed import open_table
 from tables.landing_cases import FORMATS, Lake, land, line, put
@@ -108,3 +112,37 @@ def test_dead_rows_of_recreated_table_are_distinct_from_old_ones(kind: Any, tmp_
     shutil.rmtree(f"{lake.table}__dead")
     land(lake, path, options)
     assert sorted(row["queue_offset"] for row in lake.rows("__dead")) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_condition_on_any_column_finds_its_rows(kind: TableFormat, tmp_path: Path) -> None:
+    """deltalake takes a bound that a file lacks for null, and so excludes the file from every condition."""
+    store, lake = tmp_path / "broker-a" / "store", Lake(tmp_path / "lake", kind)
+    schema = tmp_path / "orders.ddl"
+    schema.write_text("s STRING, f DOUBLE, d DECIMAL(10,2), day DATE, at TIMESTAMP, b BOOLEAN, n BIGINT, e INT")
+    fields = {
+        "s": "x" * 200,
+        "f": 1.5,
+        "d": 1.25,
+        "day": "2026-01-01",
+        "at": "2026-01-01T00:00:00Z",
+        "b": False,
+        "n": 3,
+    }
+    put(store, [line(**fields), line(s="😀" * 99, f=-0.0)])
+    land(lake, store, LandOptions(topics=("orders",), body="json", schema=str(schema)))
+    put(store, [line(s="\U0010ffff" * 99)])
+    land(lake, store, LandOptions(topics=("orders",), body="json", schema=str(schema)))
+    root = Path(lake.table) if kind is not TableFormat.ICEBERG else next(lake.root.rglob("metadata")).parent
+    views = [open_table(root)]
+    if kind is TableFormat.DELTA:
+        files = fs.SubTreeFileSystem(lake.table, fs.LocalFileSystem())
+        views.append(DeltaTable(lake.table).to_pyarrow_dataset(filesystem=files))
+    for row in lake.rows():
+        for name in row:
+            if isinstance(row[name], (list, dict)):
+                continue
+            wanted = ds.field(name).is_null() if row[name] is None else ds.field(name) == row[name]
+            for view in views:
+                numbers = view.scanner(columns=["queue_offset"], filter=wanted).to_reader().read_all()
+                assert row["queue_offset"] in numbers.column("queue_offset").to_pylist(), name

@@ -12,8 +12,6 @@ DEAD, AUDIT = "__dead", "__audit"
 """The suffixes of the tables beside a table."""
 
 ORIGIN_TOPIC = "origin_topic"
-PARTITIONS = ("landed_day", "landed_hour")
-"""The columns of the day or hour in formats whose partitions are columns."""
 COMPRESSION = "landed_compression"
 """The column of dead rows whose bodies could not be decompressed."""
 
@@ -80,7 +78,7 @@ def column_names(bodies: pa.Schema, *, has_origin: bool) -> list[str]:
     A field that is called like a column of the message, or like another field in another case, gets the prefix
     ``body_``: the names of a table's columns differ in more than case.
     """
-    used = {name.lower() for name in (*message_schema(has_origin=True).names, *PARTITIONS)}
+    used = {name.lower() for name in message_schema(has_origin=True).names}
     names = []
     for name in bodies.names:
         shown = name

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from gantrymq.tables.bodies.body_format import BodyFormat
 from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.rows import Conversion
 from gantrymq.tables.sources.steps import Step
 from gantrymq.tables.state import LandedCounts, TableState

@@ -18,7 +18,8 @@ from gantrymq.tables.engine import Head, Landed, LandingEngine
 from gantrymq.tables.errors import AnotherLanderError, LogDeletedError
 from gantrymq.tables.local.target import TOPIC, TableTarget
 from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
-from gantrymq.tables.options import LandOptions, PartitionBy
+from gantrymq.tables.options import LandOptions
+from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.rows import BodyGrowth, Conversion, RowKind, landed_batches
 from gantrymq.tables.selection import TopicChoice
 from gantrymq.tables.sources.steps import Lag, MessageSource, Step
@@ -93,25 +94,37 @@ def _grows(bodies: BodyFormat) -> bool:
     return isinstance(bodies, GrowingFormat) and bodies.grows
 
 
-def _require_key(step: Step, conversion: Conversion) -> None:
-    """Raise ConfigError if no message of the first step of a table brings the columns that ``--upsert-by`` needs.
+def _with_columns(step: Step, conversion: Conversion, partition_by: PartitionBy) -> Conversion:
+    """The conversion of the first step of a table, with the columns that its options need.
 
-    As much of the step is read for it as brings them. Bodies of which none can be read prove nothing.
+    As much of the step is read for it as brings them. Raises ConfigError if no message does. Bodies of which none can
+    be read prove nothing about a key, while the columns of partitions must be there when the table is made.
     """
-    if conversion.upserts is None or not _grows(conversion.bodies):
-        return
+    is_partitioned = bool(set(partition_by.columns) - set(conversion.message_schema.names))
+    if not _grows(conversion.bodies) or not (conversion.upserts or is_partitioned):
+        partition_by.require_columns(conversion.schema)
+        return conversion
     growth = BodyGrowth(conversion.bodies)
     missing: ConfigError | None = None
     for landed in chain.from_iterable(landed_batches(part, conversion, growth) for part in step.parts):
         if landed.kind is RowKind.AUDIT:
             continue
+        grown = replace(conversion, bodies=growth.bodies)
         try:
-            conversion.upserts.require_columns(replace(conversion, bodies=growth.bodies).schema)
-            return
+            _require_columns(grown, partition_by)
+            return grown
         except ConfigError as error:
             missing = error
-    if missing is not None and growth.bodies.schema.names:
+    if missing is not None and (growth.bodies.schema.names or is_partitioned):
         raise missing
+    return conversion
+
+
+def _require_columns(conversion: Conversion, partition_by: PartitionBy) -> None:
+    """Raise ConfigError if the table lacks a column that its options need."""
+    partition_by.require_columns(conversion.schema)
+    if conversion.upserts is not None:
+        conversion.upserts.require_columns(conversion.schema)
 
 
 def _numbers(totals: LandedCounts) -> dict[str, int]:
@@ -230,7 +243,7 @@ class Landing:
             if step.is_empty:
                 continue
             if head is None:
-                _require_key(step, conversion)
+                conversion = _with_columns(step, conversion, self._partition_by)
             self._head = head = head or self._create(conversion)
             landed = self._engine.land(head, step, self._state_after(head.state, step), conversion)
             self._head = head = landed.head
@@ -248,16 +261,19 @@ class Landing:
             choice = self._options.choice()
             upserts, bodies = self._options.upserts(), self._options.body_format()
             self._conversion = Conversion(choice, bodies, upserts=upserts)
-            if upserts is not None and not _grows(bodies):
-                upserts.require_columns(self._conversion.schema)
+            if not _grows(bodies):
+                _require_columns(self._conversion, self._partition_by if head is None else PartitionBy())
             self._source = self._make_source(choice)
             self.summary.positions = head.state.positions() if head is not None else {}
         return self._source, self._conversion
 
+    @property
+    def _partition_by(self) -> PartitionBy:
+        return self._options.partition_by or PartitionBy()
+
     def _create(self, conversion: Conversion) -> Head:
-        partition_by = self._options.partition_by or PartitionBy.DAY
         state = replace(TableState(), options=self._remembered()).next()
-        head = self._engine.create(conversion.schema, partition_by, state)
+        head = self._engine.create(conversion.schema, self._partition_by, state)
         if head.state.commit_id != state.commit_id:
             raise AnotherLanderError(self._engine.table)
         return head

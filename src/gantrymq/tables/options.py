@@ -7,21 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from gantrymq.errors import ConfigError
 from gantrymq.tables.bodies.body_format import BodyFormat
+from gantrymq.tables.partitions import OPTION, PartitionBy
 from gantrymq.tables.selection import TopicChoice
 from gantrymq.tables.upserts import UpsertRule
 
-
-class PartitionBy(StrEnum):
-    """How the files of a table are divided, by the store timestamp in UTC."""
-
-    DAY = "day"
-    HOUR = "hour"
-    NONE = "none"
+_DEFAULT = PartitionBy(("day",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +47,10 @@ class LandOptions:
     def merged(self, remembered: Mapping[str, Any]) -> LandOptions:
         """These options, completed by those of the table. Raises ConfigError for one that a table cannot change."""
         if not remembered:
-            return replace(self, partition_by=self.partition_by or PartitionBy.DAY)
-        partition_by = PartitionBy(remembered["partitionBy"])
+            return replace(self, partition_by=self.partition_by or _DEFAULT)
+        partition_by = PartitionBy.parse(remembered["partitionBy"])
         if self.partition_by not in (None, partition_by):
-            raise ConfigError("--partition-by", str(self.partition_by), f"{partition_by}, by which the table was made")
+            raise ConfigError(OPTION, str(self.partition_by), f"{partition_by}, by which the table was made")
         has_choice = bool(self.topics or self.pattern)
         has_origin = bool(remembered["retries"] or remembered["dlq"])
         if (self.retries or self.dlq) and not has_origin:

@@ -67,6 +67,11 @@ class Conversion:
     upserts: UpsertRule | None = None
 
     @property
+    def message_schema(self) -> pa.Schema:
+        """The columns in front of the body's."""
+        return message_schema(has_origin=self.choice.has_origin)
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the table."""
         return table_schema(self.bodies.schema, has_origin=self.choice.has_origin)
@@ -156,7 +161,7 @@ class _Converter:
         self.broker = broker
         self._conversion = conversion
         self._rows = BodyRows(conversion, growth, is_fixed=is_fixed)
-        self._message = message_schema(has_origin=conversion.choice.has_origin)
+        self._message = conversion.message_schema
         self._refused: dict[int, str] = {}
         self._generations = np.zeros(0, np.int64)
         self._unpacked = self._batches(decompress=True)

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gantrymq.tables.errors import TableError
+from gantrymq.tables.partitions import Partition
 from gantrymq.tools.queue_key import QueueKey
 
 FORMAT = 1
@@ -70,15 +71,20 @@ class CommitNote(NamedTuple):
 class TableFile:
     """A Parquet file of a table.
 
-    ``path`` is relative to the table's location. ``partition`` is the value of its partition, None without one.
-    ``stats`` has the smallest and largest value of some columns, as JSON values.
+    ``path`` is relative to the table's location. ``stats`` has the smallest and largest value of some columns, as JSON
+    values.
     """
 
     path: str
     rows: int
     size_bytes: int
-    partition: str | None = None
+    partition: Partition = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> TableFile:
+        """The file of what ``dataclasses.asdict`` makes of it, as JSON."""
+        return cls(**{**document, "partition": tuple((name, text) for name, text in document["partition"] or ())})
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +180,7 @@ class TableState:
                 },
                 LandedCounts(**document["totals"]),
                 tuple(document["told"]),
-                {side: tuple(TableFile(**file) for file in files) for side, files in document["pending"].items()},
+                {side: tuple(map(TableFile.from_json, files)) for side, files in document["pending"].items()},
                 tuple(document.get("replaced", ())),
                 tuple(CommitNote(*note) for note in document.get("commits", ())),
             )

@@ -96,8 +96,7 @@ def land(
         gantrymq table land /data/store /lake/orders --topic orders
         gantrymq table land /data/store '/lake/{topic}' --topics '.*' --every 30s
         gantrymq table land '/data/*/store' sales.orders --topic orders --warehouse /lake
-        gantrymq table land /data/store /lake/typed --topic orders --body json --schema infer --json
-        gantrymq table land /data/store /lake/orders --compact --ttl 30d
+        gantrymq table land /data/store /lake/typed --topic t --body json --schema infer --partition-by country,day
         gantrymq table land /data/store /lake/users --topic users --body json --schema infer --upsert-by id
     """
     _refuse_contradictions(engine, spark_conf, every, once=once)
@@ -105,11 +104,12 @@ def land(
     if not sources:
         raise typer.BadParameter("a SOURCE and a TABLE are needed")
     meant = target(table, format_, warehouse, catalog, catalog_set)
-    from gantrymq.tables.options import LandOptions, PartitionBy
+    from gantrymq.tables.options import LandOptions
+    from gantrymq.tables.partitions import PartitionBy
 
     options = LandOptions(
-        tuple(topic or ()), topics, retries, dlq,
-        PartitionBy(partition_by) if partition_by else None, body.value if body else None, schema, message,
+        tuple(topic or ()), topics, retries, dlq, PartitionBy.parse(partition_by) if partition_by is not None else None,
+        body.value if body else None, schema, message,
         sources=tuple(sources), ttl_s=ttl, expire_s=expire, upsert_by=upsert_by, op_field=op_field,
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows, compact=compact)

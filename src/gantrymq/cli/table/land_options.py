@@ -19,14 +19,6 @@ class LandFormat(StrEnum):
     PARQUET = "parquet"
 
 
-class LandPartition(StrEnum):
-    """How the files of the table are divided, by the store timestamp in UTC."""
-
-    DAY = "day"
-    HOUR = "hour"
-    NONE = "none"
-
-
 class BodyKind(StrEnum):
     """What the body of a message becomes."""
 
@@ -74,7 +66,14 @@ MessageName = Annotated[
 ]
 Retries = Annotated[bool, typer.Option("--retries", help="Also the messages of these topics that wait for a retry.")]
 DeadLetters = Annotated[bool, typer.Option("--dlq", help="Also the dead letters of these topics.")]
-PartitionOption = Annotated[LandPartition | None, typer.Option("--partition-by", help="Of a new table. Default: day.")]
+PartitionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--partition-by",
+        metavar="COLUMN[,COLUMN...]",
+        help="Of a new table: none, or day, hour (of store_timestamp) and columns with one value, such as topic,day.",
+    ),
+]
 UpsertBy = Annotated[
     str | None,
     typer.Option(

@@ -11,7 +11,8 @@ from gantrymq.client.settings import ClientSettings
 from gantrymq.spark.landing.engine import SparkEngine, default_commit_rows
 from gantrymq.tables.landing import Commit, Landing, Summary, joined, tables_of
 from gantrymq.tables.local.target import TableFormat, TableTarget
-from gantrymq.tables.options import LandOptions, PartitionBy
+from gantrymq.tables.options import LandOptions
+from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.selection import TopicChoice
 from gantrymq.tables.sources import open_source
 from gantrymq.tables.sources.steps import MessageSource
@@ -63,7 +64,7 @@ def land(
         dict(catalog_settings or {}),
     )
     named = (topic,) if isinstance(topic, str) else tuple(topic)
-    partition = PartitionBy(partition_by) if partition_by else None
+    partition = PartitionBy.parse(partition_by) if partition_by is not None else None
     ttl_s, expire_s = (None if span is None else span.total_seconds() for span in (ttl, expire))
     options = LandOptions(
         named, topics, retries, dlq, partition, body, schema, message,

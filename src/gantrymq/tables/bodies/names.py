@@ -15,12 +15,15 @@ from gantrymq.tables.bodies.errors import SchemaError
 MESSAGE_COLUMNS = frozenset(
     {
         *("broker", "topic", "queue_id", "queue_offset", "generation", "msg_id", "keys", "tags", "properties"),
-        *("born_timestamp", "store_timestamp", "body", "origin_topic", "landed_day", "landed_hour"),
+        *("born_timestamp", "store_timestamp", "body", "origin_topic"),
+        *("store_timestamp_day", "store_timestamp_hour"),  # Iceberg's partitions by them
         # Spark refuses an Iceberg table with a column that is called like one of Iceberg's own.
         *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
     }
 )
-PREFIX = "body_"  # of a field that is called like a column of the message
+PREFIX = "body_"  # of a field that is called like a column of the message, or begins with LANDED
+LANDED = "landed_"
+"""The prefix of the columns that a landing adds: those of partitions, and of dead rows."""
 MAX_NAME_CHARACTERS = 128
 
 # Delta without column mapping refuses the first of them, and a point or a back-tick needs quotes in every query.
@@ -38,7 +41,7 @@ def column_names(keys: Sequence[str], path: str, source: str, *, renames_doubles
     names = []
     for key in keys:
         name = _REFUSED.sub("_", key) or "_"
-        if not path and name.lower() in MESSAGE_COLUMNS:
+        if not path and (name.lower() in MESSAGE_COLUMNS or name.lower().startswith(LANDED)):
             name = PREFIX + name
         if name.lower() in owners:
             if not renames_doubles:

@@ -26,7 +26,6 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from gantrymq.clock import SystemClock
 from gantrymq.errors import GantrymqError
 from gantrymq.tables.bodies.errors import SchemaError
-from gantrymq.tables.columns import PARTITIONS
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError, one_line
 from gantrymq.tables.local.contents import Rewrite
@@ -34,8 +33,8 @@ from gantrymq.tables.local.delta_columns import evolve_columns
 from gantrymq.tables.local.delta_contents import HAS_DELETION_VECTORS, LOG, DeltaContents
 from gantrymq.tables.local.directory import Directory
 from gantrymq.tables.local.format_table import UnknownCommitError
-from gantrymq.tables.local.hive_files import HiveFiles
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.local.hive_files import NamedFiles
+from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
 APPLICATION = "gantrymq"
@@ -51,6 +50,7 @@ class DeltaFormatTable:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._table: DeltaTable | None = None
+        self._partition_names: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -75,12 +75,14 @@ class DeltaFormatTable:
         if content is None:
             reason = f"lacks {_state_path(commit_id)}, the positions of its landings: restore it from a backup"
             raise TableError(self.name, reason)
-        return Head(TableState.from_json(self.name, content), table.version())
+        state = TableState.from_json(self.name, content)
+        self._partition_names = PartitionBy.parse(state.options.get("partitionBy", "none")).names
+        return Head(state, table.version())
 
     def create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Head:
         """Make the table."""
         self._directory.write(_state_path(state.commit_id), state.to_json().encode())
-        columns = _partition_columns(partition_by)
+        columns = list(partition_by.names)
         with_partition = pa.schema([*schema, *(pa.field(name, pa.string()) for name in columns)])
         try:
             create_table_with_add_actions(
@@ -118,9 +120,9 @@ class DeltaFormatTable:
         """The columns without the partition."""
         return schema
 
-    def files(self) -> HiveFiles:
+    def files(self) -> NamedFiles:
         """Files lie in the directory of their partition."""
-        return HiveFiles(self._directory)
+        return NamedFiles(self._directory)
 
     def commit(self, head: Head, files: Sequence[TableFile], state: TableState, rewrite: Rewrite | None = None) -> Head:
         """Add the files, remove those of ``rewrite``, and set the state."""
@@ -175,7 +177,7 @@ class DeltaFormatTable:
         delta-rs takes the files of a commit as they are: it compares no partition and no constraint.
         """
         metadata = table.metadata()
-        added = [name for name in metadata.partition_columns if name not in PARTITIONS]
+        added = [name for name in metadata.partition_columns if name not in self._partition_names]
         if added:
             raise TableError(self.name, f"another program has partitioned it by {', '.join(added)}: undo that")
         for name, value in metadata.configuration.items():
@@ -247,16 +249,14 @@ def _actions(
     now_ms = SystemClock().now_ms()
     actions: list[AddAction | RemoveAction] = []
     for file in files:
-        values = dict.fromkeys(columns, file.partition)
-        stats = json.dumps(dict(file.stats) or {"numRecords": file.rows})
+        texts = dict(file.partition)
+        values = {name: texts[name] for name in columns}
+        # Without escapes: deltalake decodes those of characters beyond the first plane as other ones.
+        stats = json.dumps(dict(file.stats) or {"numRecords": file.rows}, ensure_ascii=False)
         actions.append(AddAction(file.path, file.size_bytes, cast(Any, values), now_ms, changes_rows, stats))
     for old in removed:
         actions.append(RemoveAction(old.path, changes_rows, now_ms, old.size_bytes, old.origin))
     return actions
-
-
-def _partition_columns(partition_by: PartitionBy) -> list[str]:
-    return [] if partition_by is PartitionBy.NONE else [f"landed_{partition_by}"]
 
 
 def _state_path(commit_id: int) -> str:

@@ -25,10 +25,10 @@ from gantrymq.tables.errors import AnotherLanderError, TableError
 from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
 from gantrymq.tables.local.merging import KeptRows, Merger
-from gantrymq.tables.local.part_files import Files, PartFiles
+from gantrymq.tables.local.part_files import MOST_FILES, Files, PartFiles
 from gantrymq.tables.maintenance.maintainer import Maintainer
 from gantrymq.tables.maintenance.options import Maintained, MaintenanceOptions
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.rows import BodyGrowth, Conversion, RowKind, audit_rows, landed_batches
 from gantrymq.tables.sources.steps import AuditFinding, Step, StepPart
 from gantrymq.tables.state import LandedCounts, TableFile, TableState
@@ -184,7 +184,7 @@ class FileTarget:
 
     def writer(self, token: str = "") -> PartFiles:
         """A writer. ``token`` is in the names of its files."""
-        return PartFiles(self.files, self.schema, self.partition_by, self.prefix, token)
+        return PartFiles(self.files, self.schema, self.partition_by, self.prefix, token, MOST_FILES)
 
 
 class Writing:
@@ -193,7 +193,7 @@ class Writing:
     def __init__(self, table: FormatTable, state: TableState, conversion: Conversion) -> None:
         self._table, self._state = table, state
         self.conversion = conversion
-        self._partition_by = PartitionBy(state.options["partitionBy"])
+        self._partition_by = PartitionBy.parse(state.options["partitionBy"])
         self._prefix = f"part-{state.landings:08d}"
         self.growth = BodyGrowth(conversion.bodies)
         self._schema = table.evolved(conversion.schema)
@@ -242,7 +242,7 @@ class Writing:
         """Where the files of one of the tables are written. A side table is made before its first file."""
         table, schema, partition_by = self._table, self._schema, self._partition_by
         if kind in _SIDES:
-            (suffix, schema), partition_by = _SIDES[kind], PartitionBy.NONE
+            (suffix, schema), partition_by = _SIDES[kind], PartitionBy()
             table = self._table.beside(suffix)
             if (side := table.head()) is None:
                 table.create(schema, partition_by, TableState().next())

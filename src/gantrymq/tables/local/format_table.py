@@ -14,7 +14,7 @@ from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, TableError, one_line
 from gantrymq.tables.local.contents import Rewrite, TableContents
 from gantrymq.tables.local.part_files import Files
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gantrymq.tables.local.directory import Directory
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.partitions import Partition, hive_directory, plain_text
 
 
 class HiveFiles:
@@ -24,9 +24,17 @@ class HiveFiles:
         """The directory; None if it is a URI."""
         return Path(self._directory.uri) if self._directory.is_local else None
 
-    def path(self, name: str, partition: str | None) -> str:
+    @property
+    def empty_partition(self) -> None:
+        """Delta and Hive read empty texts as null."""
+        return None
+
+    def path(self, name: str, partition: Partition) -> str:
         """Files lie in the directory of their partition."""
-        return f"{_directory_of(partition)}{name}"
+        return f"{self._directory_of(partition)}{name}"
+
+    def _directory_of(self, partition: Partition) -> str:
+        return "".join(f"{hive_directory(name, text)}/" for name, text in partition)
 
     def open(self, path: str) -> BinaryIO:
         """Open a new file for writing."""
@@ -36,17 +44,17 @@ class HiveFiles:
         """Remove a file that was not committed."""
         self._directory.remove(path)
 
-    def paths_named(self, prefix: str, partitions: Sequence[str | None] | None) -> Iterator[str]:
+    def paths_named(self, prefix: str, partitions: Sequence[Partition] | None) -> Iterator[str]:
         """The paths of files in these partitions, None for all, whose names begin with ``prefix``."""
-        directories = [""] if partitions is None else [_directory_of(partition) for partition in partitions]
+        directories = [""] if partitions is None else [self._directory_of(partition) for partition in partitions]
         for directory in directories:
             for path in self._directory.files_below(directory, recursive=partitions is None):
                 if path.rpartition("/")[2].startswith(prefix):
                     yield path
 
 
-def _directory_of(partition: str | None) -> str:
-    if partition is None:
-        return ""
-    kind = PartitionBy.DAY if len(partition) == len("2026-11-29") or partition == "unknown" else PartitionBy.HOUR
-    return f"landed_{kind}={partition}/"
+class NamedFiles(HiveFiles):
+    """Files whose partition is told elsewhere: the name of a directory is for people, and needs no escapes."""
+
+    def _directory_of(self, partition: Partition) -> str:
+        return "".join(f"{name}={plain_text(text)}/" for name, text in partition)

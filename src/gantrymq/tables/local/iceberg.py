@@ -34,23 +34,22 @@ from pyiceberg.io.pyarrow import PyArrowFileIO, parquet_file_to_data_file, schem
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
+from pyiceberg.types import IcebergType
 from sqlalchemy.exc import SQLAlchemyError
 
 from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.tables.bodies.names import LANDED
 from gantrymq.tables.engine import Head
 from gantrymq.tables.errors import AnotherLanderError, ForeignTableError, TableChangedError, TableError, one_line
 from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.format_table import UnknownCommitError
 from gantrymq.tables.local.iceberg_contents import IcebergContents
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.partitions import Partition, PartitionBy, plain_text
 from gantrymq.tables.state import TableFile, TableState
 
 STATE, POSITIONS = "gantrymq.state", "gantrymq.positions"
-_TRANSFORMS: Mapping[PartitionBy, Transform[Any, Any]] = {
-    PartitionBy.DAY: DayTransform(),
-    PartitionBy.HOUR: HourTransform(),
-}
+_TRANSFORMS: Mapping[str, Transform[Any, Any]] = {"day": DayTransform(), "hour": HourTransform()}
 _CATALOG = "default"  # the name that PyIceberg takes by itself
 _FOREIGN_COMMITS = 50  # in a row, between two tries of a commit
 _NO_REPEATS = {TableProperties.COMMIT_NUM_RETRIES: "0"}
@@ -93,6 +92,29 @@ def _removed(table: Table, rewrite: Rewrite | None) -> list[DataFile]:
     return [old.origin.file for old in rewrite.removed]
 
 
+def _data_file(table: Table, file: TableFile) -> DataFile:
+    """A file for a commit, with the values of its partition.
+
+    PyIceberg takes them from the statistics of the file, and null where there are none: of a long text, or of a column
+    for which the table keeps none. Readers show the value of the partition in place of the column's.
+    """
+    data_file = parquet_file_to_data_file(table.io, table.metadata, file.path)
+    texts, schema = dict(file.partition), table.schema()
+    for number, field in enumerate(table.spec().fields):
+        name = f"{LANDED}{schema.find_column_name(field.source_id)}"
+        if isinstance(field.transform, IdentityTransform) and name in texts:
+            data_file.partition[number] = _partition_value(texts[name], schema.find_type(field.source_id))
+    return data_file
+
+
+def _partition_value(text: str | None, kind: IcebergType) -> Any:
+    """A value as manifests have it: times and dates are numbers since 1970."""
+    scalar = pa.scalar(text, pa.string()).cast(schema_to_pyarrow(kind))
+    if pa.types.is_timestamp(scalar.type):
+        return scalar.cast(pa.int64()).as_py()
+    return scalar.cast(pa.int32()).as_py() if pa.types.is_date(scalar.type) else scalar.as_py()
+
+
 def _sqlite_file(root: Path) -> Path:
     """The only SQLite file of a warehouse, or a new one."""
     landed_id = sorted(root.glob("*.db"))
@@ -126,12 +148,17 @@ class IcebergFiles:
         scheme, _, path = PyArrowFileIO.parse_location(self._location)
         return Path(path) if scheme == "file" else None
 
-    def path(self, name: str, partition: str | None) -> str:
+    @property
+    def empty_partition(self) -> str:
+        """Empty texts have a partition of their own."""
+        return ""
+
+    def path(self, name: str, partition: Partition) -> str:
         """The location of a new data file."""
         return f"{self._directory_of(partition)}/{name}"
 
-    def _directory_of(self, partition: str | None) -> str:
-        return f"{self._location}/data/{partition}" if partition is not None else f"{self._location}/data"
+    def _directory_of(self, partition: Partition) -> str:
+        return "/".join([f"{self._location}/data", *(plain_text(text) for _, text in partition)])
 
     def open(self, path: str) -> BinaryIO:
         """Open a new file for writing."""
@@ -142,14 +169,14 @@ class IcebergFiles:
         with suppress(FileNotFoundError):
             self._io.delete(path)
 
-    def paths_named(self, prefix: str, partitions: Sequence[str | None] | None) -> Iterator[str]:
+    def paths_named(self, prefix: str, partitions: Sequence[Partition] | None) -> Iterator[str]:
         """The paths of files in these partitions, None for all, whose names begin with ``prefix``.
 
         There are none if PyIceberg does not use the file systems of pyarrow: its own interface lists no files.
         """
         if not isinstance(self._io, PyArrowFileIO):
             return
-        for partition in [None] if partitions is None else partitions:
+        for partition in [()] if partitions is None else partitions:
             directory = self._directory_of(partition)
             scheme, host, path = PyArrowFileIO.parse_location(directory)
             selector = FileSelector(path, allow_not_found=True, recursive=partitions is None)
@@ -199,14 +226,17 @@ class IcebergFormatTable:
 
     def _create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Table:
         properties = {STATE: state.to_json()}
-        transform = _TRANSFORMS.get(partition_by)
-        if transform is None:
+        if not partition_by.members:
             return self._catalog.create_table(
                 self._identifier, schema, partition_spec=UNPARTITIONED_PARTITION_SPEC, properties=properties
             )
         transaction = self._catalog.create_table_transaction(self._identifier, schema, properties=properties)
         with transaction, transaction.update_spec() as spec:
-            spec.add_field("store_timestamp", transform, f"store_timestamp_{partition_by}")
+            for member in partition_by.members:
+                if member in _TRANSFORMS:
+                    spec.add_field("store_timestamp", _TRANSFORMS[member], f"store_timestamp_{member}")
+                else:
+                    spec.add_identity(member)
         return self._catalog.load_table(self._identifier)
 
     def evolved(self, schema: pa.Schema) -> pa.Schema:
@@ -246,7 +276,7 @@ class IcebergFormatTable:
             if rewrite is not None and rewrite.removed is not None and _version(table) != head.version:
                 raise TableChangedError(self.name)
             with self._named_errors("the files do not fit its partitions"):
-                added = [parquet_file_to_data_file(table.io, table.metadata, file.path) for file in files]
+                added = [_data_file(table, file) for file in files]
             try:
                 self._change(table, added, state, rewrite)
             except CommitFailedException:

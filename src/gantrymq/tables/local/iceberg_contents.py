@@ -59,7 +59,7 @@ class IcebergContents:
 
     def _data_file(self, task: FileScanTask) -> DataFile:
         file = task.file
-        partition = (file.spec_id, str(file.partition))
+        partition = (file.spec_id, *(file.partition[number] for number in range(len(file.partition))))
         rows, size_bytes = file.record_count, file.file_size_in_bytes
         return DataFile(file.file_path, rows, size_bytes, partition, self._span(file), task, not task.delete_files)
 

@@ -32,7 +32,7 @@ from gantrymq.tables.local.contents import Rewrite
 from gantrymq.tables.local.directory import Directory, sync_directory
 from gantrymq.tables.local.hive_files import HiveFiles
 from gantrymq.tables.local.parquet_contents import STATES, UNLINKED, ParquetContents
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.partitions import Partition, PartitionBy
 from gantrymq.tables.state import TableFile, TableState
 
 _STAGED = ".staged"
@@ -52,7 +52,7 @@ class _StagedFiles(HiveFiles):
         """Remove a file that was not committed."""
         super().remove(_staged(path))
 
-    def paths_named(self, prefix: str, partitions: Sequence[str | None] | None) -> Iterator[str]:
+    def paths_named(self, prefix: str, partitions: Sequence[Partition] | None) -> Iterator[str]:
         """The paths of files that are hidden, as they would be called after their commit."""
         return map(_unstaged, super().paths_named(f".{prefix}", partitions))
 
@@ -84,7 +84,7 @@ class ParquetFormatTable:
         try:
             document = json.loads((self._root / STATES / _manifest(number)).read_bytes())
             state = TableState.from_json(self.name, json.dumps(document["state"]))
-            self._files = {file["path"]: TableFile(**file) for file in document["files"]}
+            self._files = {file["path"]: TableFile.from_json(file) for file in document["files"]}
         except FileNotFoundError:  # another process has just forgotten it
             return self.head()
         except (KeyError, TypeError, ValueError) as error:

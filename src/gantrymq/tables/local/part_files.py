@@ -1,13 +1,16 @@
 """Writes rows as Parquet files of bounded size: one partition a file, sorted by queue.
 
 Rows wait in memory until there are enough of one partition for a file. So no file stays open, a file is whole when it
-exists, and the memory is bounded for any number of rows and partitions.
+exists, and the memory is bounded for any number of rows and partitions. Several batches are divided at once: of a few
+rows each, the parts of thousands of partitions would have more overhead than rows. Each partition of a commit is a file
+at least, so a landing limits its files (MOST_FILES).
 
 Thread rule: one thread.
 """
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,25 +21,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gantrymq.errors import DiskFullError
+from gantrymq.errors import ConfigError, DiskFullError
 from gantrymq.fs.descriptors import is_disk_full
 from gantrymq.tables.bodies.evolution import aligned
 from gantrymq.tables.columns import TIMESTAMP
 from gantrymq.tables.local.directory import sync
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.partitions import OPTION, Partition, PartitionBy
 from gantrymq.tables.state import TableFile
 
 FILE_BYTES = 128 << 20  # of rows in memory
 WAITING_BYTES = 256 << 20  # of all partitions
+DIVIDED_BYTES = 32 << 20  # of rows that are divided at once
+MOST_FILES = 10_000  # of a commit
 ROW_BYTES = b"gantrymq.row_bytes"
 """The key in a file's metadata of the size of its rows in memory."""
 
 _SORTED_BY = ("broker", "topic", "queue_id", "generation", "queue_offset")
-_WITH_STATS = ("broker", "topic", "queue_id", "queue_offset", "generation", "store_timestamp", "born_timestamp")
+_WITH_STATS = 32  # columns: Delta's dataSkippingNumIndexedCols
+_TEXT_CHARACTERS, _LAST_CHARACTER = 64, "\U0010ffff"
 _DICTIONARIES = ["broker", "topic", "queue_id", "generation", "tags", "origin_topic", "properties.key_value.key"]
 _DIGITS = 32
-_NO_TIME = -(1 << 62)
-_US = {PartitionBy.DAY: 86_400_000_000, PartitionBy.HOUR: 3_600_000_000}
 
 
 class Files(Protocol):
@@ -47,7 +51,12 @@ class Files(Protocol):
         """The directory of the files; None if it is not on a local disk."""
         ...
 
-    def path(self, name: str, partition: str | None) -> str:
+    @property
+    def empty_partition(self) -> str | None:
+        """The text of a partition of empty texts; None if the format makes no difference between them and null."""
+        ...
+
+    def path(self, name: str, partition: Partition) -> str:
         """The path of a new file, relative to the table."""
         ...
 
@@ -59,7 +68,7 @@ class Files(Protocol):
         """Remove a file that was not committed; it may be missing."""
         ...
 
-    def paths_named(self, prefix: str, partitions: Sequence[str | None] | None) -> Iterator[str]:
+    def paths_named(self, prefix: str, partitions: Sequence[Partition] | None) -> Iterator[str]:
         """The paths of files in these partitions, None for all, whose names begin with ``prefix``.
 
         They need not be committed.
@@ -70,32 +79,58 @@ class Files(Protocol):
 class PartFiles:
     """Writes the rows of one commit into one table. ``schema`` is that of the files.
 
-    The name of a file is ``prefix``, and 32 hexadecimal digits that begin with ``token``.
+    The name of a file is ``prefix``, and 32 hexadecimal digits that begin with ``token``. ``most_files`` limits the
+    files.
     """
 
     def __init__(
-        self, files: Files, schema: pa.Schema, partition_by: PartitionBy, prefix: str, token: str = ""
+        self,
+        files: Files,
+        schema: pa.Schema,
+        partition_by: PartitionBy,
+        prefix: str,
+        token: str = "",
+        most_files: int | None = None,
     ) -> None:
         self._files, self._schema, self._partition_by, self._prefix = files, schema, partition_by, prefix
-        self._token = token
-        self._waiting: dict[str | None, list[pa.RecordBatch]] = {}
-        self._waiting_bytes: dict[str | None, int] = {}
+        self._token, self._most_files = token, most_files
+        self._undivided: list[pa.RecordBatch] = []
+        self._undivided_bytes = 0
+        self._waiting: dict[Partition, list[pa.RecordBatch]] = {}
+        self._waiting_bytes: dict[Partition, int] = {}
         self._all_bytes = 0
         self.written: list[TableFile] = []
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows. Raises DiskFullError, OSError."""
+        """Add rows. Raises ConfigError for too many files, DiskFullError, OSError."""
         self.rows += batch.num_rows
-        for partition, rows in self._divided(batch):
-            self._waiting.setdefault(partition, []).append(rows)
-            size = rows.nbytes
+        self._undivided.append(batch)
+        self._undivided_bytes += batch.nbytes
+        if not self._partition_by.columns or self._undivided_bytes >= DIVIDED_BYTES:
+            self._divide()
+
+    def _divide(self) -> None:
+        undivided, self._undivided, self._undivided_bytes = self._undivided, [], 0
+        if not undivided:
+            return
+        for partition, batches in self._partition_by.divided(undivided, self._files.empty_partition):
+            self._waiting.setdefault(partition, []).extend(batches)
+            size = sum(batch.nbytes for batch in batches)
             self._waiting_bytes[partition] = self._waiting_bytes.get(partition, 0) + size
             self._all_bytes += size
+            self._require_few_files()
             if self._waiting_bytes[partition] >= FILE_BYTES:
                 self._write(partition)
         while self._all_bytes >= WAITING_BYTES:
             self._write(max(self._waiting_bytes, key=self._waiting_bytes.__getitem__))
+
+    def _require_few_files(self) -> None:
+        if self._most_files is not None and len(self.written) + len(self._waiting) > self._most_files:
+            allowed = (
+                f"at most {self._most_files:,} files a commit: take a smaller --commit-rows, or columns with fewer"
+            )
+            raise ConfigError(OPTION, str(self._partition_by), f"{allowed} values for a new table")
 
     def change_schema(self, schema: pa.Schema) -> None:
         """Write what waits, and the next rows with the columns of ``schema``."""
@@ -103,39 +138,27 @@ class PartFiles:
         self._schema = schema
 
     def add_written(self, files: Sequence[TableFile]) -> None:
-        """Add files that another process has written."""
+        """Add files that another process has written. Raises ConfigError for too many files."""
         self.written += files
         self.rows += sum(file.rows for file in files)
+        self._require_few_files()
 
     def finish(self) -> tuple[TableFile, ...]:
-        """Write the rest; returns all files. Raises DiskFullError, OSError."""
+        """Write the rest; returns all files. Raises ConfigError for too many files, DiskFullError, OSError."""
+        self._divide()
         for partition in sorted(self._waiting, key=str):
             self._write(partition)
         return tuple(self.written)
 
     def abandon(self) -> None:
         """Remove the files."""
+        self._undivided.clear()
         self._waiting.clear()
         for file in self.written:
             self._files.remove(file.path)
         self.written.clear()
 
-    def _divided(self, batch: pa.RecordBatch) -> list[tuple[str | None, pa.RecordBatch]]:
-        if self._partition_by is PartitionBy.NONE:
-            return [(None, batch)]
-        times = batch.column("store_timestamp").cast(pa.int64())
-        numbers = pc.fill_null(times, _NO_TIME).to_numpy(zero_copy_only=False) // _US[self._partition_by]
-        first = int(numbers[0]) if len(numbers) else 0
-        if (numbers == first).all():
-            return [(self._text(first), batch)]
-        return [
-            (self._text(number), batch.filter(pa.array(numbers == number))) for number in np.unique(numbers).tolist()
-        ]
-
-    def _text(self, number: int) -> str:
-        return partition_text(number, self._partition_by)
-
-    def _write(self, partition: str | None) -> None:
+    def _write(self, partition: Partition) -> None:
         batches = self._waiting.pop(partition)
         self._all_bytes -= self._waiting_bytes.pop(partition)
         table = pa.Table.from_batches(batches)
@@ -143,7 +166,9 @@ class PartFiles:
         digits = f"{self._token}{uuid.uuid4().hex}"[:_DIGITS]
         path = self._files.path(f"{self._prefix}-{digits}.parquet", partition)
         size_bytes = self._write_file(path, table)
-        self.written.append(TableFile(path, table.num_rows, size_bytes, partition, statistics(table)))
+        self.written.append(
+            TableFile(path, table.num_rows, size_bytes, partition, statistics(table, self._partition_by.columns))
+        )
 
     def _write_file(self, path: str, table: pa.Table) -> int:
         try:
@@ -169,15 +194,6 @@ class PartFiles:
             raise
 
 
-def partition_text(number: int, partition_by: PartitionBy) -> str:
-    """A day as 2026-11-29, an hour as 2026-11-29-08; ``unknown`` for rows without a store timestamp."""
-    if number == _NO_TIME // _US[partition_by]:
-        return "unknown"
-    seconds = number * _US[partition_by] // 1_000_000
-    text = str(np.datetime64(seconds, "s"))  # 2026-11-29T08:00:00
-    return text[: -len("T08:00:00")] if partition_by is PartitionBy.DAY else text[: -len(":00:00")].replace("T", "-")
-
-
 def in_order(table: pa.Table) -> pa.Table:
     """The rows sorted by queue and offset; the table itself if they are."""
     names = [name for name in _SORTED_BY if name in table.schema.names]
@@ -191,24 +207,54 @@ def in_order(table: pa.Table) -> pa.Table:
     return table.take(order)
 
 
-def statistics(table: pa.Table) -> Mapping[str, Any]:
-    """The smallest and largest value and the nulls of some columns, as a Delta table keeps them."""
+def statistics(table: pa.Table, partition_columns: Sequence[str] = ()) -> Mapping[str, Any]:
+    """The smallest and largest value and the nulls of columns, as a Delta table keeps them.
+
+    They cover the columns of which Delta's writers keep them, and those of partitions. The obvious way, only those that
+    help, fails: deltalake takes a bound that is missing for null, and finds no row by a condition on that column.
+    """
     minima: dict[str, Any] = {}
     maxima: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for name in _WITH_STATS:
+    for name in dict.fromkeys([*table.schema.names[:_WITH_STATS], *partition_columns]):
         if name not in table.schema.names:
             continue
         column = table.column(name)
-        nulls[name] = column.null_count
+        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type):
+            continue
         if column.null_count < len(column):
-            bounds = pc.min_max(column)
-            minima[name], maxima[name] = (_plain(bounds[end], column.type) for end in ("min", "max"))
+            ends = _bounds(column)
+            if ends is None:
+                continue
+            minima[name], maxima[name] = ends
+        nulls[name] = column.null_count
     return {"numRecords": table.num_rows, "minValues": minima, "maxValues": maxima, "nullCount": nulls}
 
 
-def _plain(value: pa.Scalar, kind: pa.DataType) -> Any:
-    if kind != TIMESTAMP:
-        return value.as_py()
+def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
+    """The smallest and the largest value, or a text that is smaller or larger, as JSON; None if it has neither."""
+    kind = column.type
+    bounds = pc.min_max(column)
+    low, high = bounds["min"], bounds["max"]
+    if kind == TIMESTAMP:
+        return _time_text(low), _time_text(high)
+    if pa.types.is_date(kind):
+        return str(low.cast(pa.string())), str(high.cast(pa.string()))
+    if pa.types.is_string(kind):
+        return _text_bounds(low.as_py(), high.as_py())
+    if pa.types.is_decimal(kind):
+        is_exact = kind.precision <= sys.float_info.dig
+        return (float(low.as_py()), float(high.as_py())) if is_exact else None
+    if pa.types.is_floating(kind) and not pc.all(pc.is_finite(column)).as_py():
+        return None
+    return low.as_py(), high.as_py()
+
+
+def _text_bounds(low: str, high: str) -> tuple[str, str]:
+    cut = f"{high[:_TEXT_CHARACTERS]}{_LAST_CHARACTER}"
+    return low[:_TEXT_CHARACTERS], min(high, cut, key=len) if high <= cut else high
+
+
+def _time_text(value: pa.Scalar) -> str:
     text = np.datetime_as_string(np.datetime64(cast(int, value.value), "us"))
     return f"{text}Z"

@@ -15,7 +15,7 @@ from gantrymq.tables.errors import TableError
 from gantrymq.tables.local.contents import DataFile, Rewrite, TableContents
 from gantrymq.tables.local.format_table import FormatTable, UnknownCommitError
 from gantrymq.tables.local.part_files import PartFiles
-from gantrymq.tables.options import PartitionBy
+from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.state import TableFile
 
 Keep = Callable[[DataFile, int, pa.RecordBatch], pa.BooleanArray]
@@ -30,7 +30,7 @@ class Rewriting:
 
     def __init__(self, table: FormatTable, head: Head, contents: TableContents) -> None:
         self._table, self._head, self._contents = table, head, contents
-        self._partition_by = PartitionBy(head.state.options.get("partitionBy", PartitionBy.NONE))
+        self._partition_by = PartitionBy.parse(head.state.options.get("partitionBy", "none"))
         self._writers: list[PartFiles] = []
         self.removed: list[DataFile] = []
         self.added: list[TableFile] = []

@@ -82,7 +82,21 @@ def _delta(path: Path) -> ds.Dataset:
 
     # deltalake's own file system ends some processes abnormally at their exit.
     files = fs.SubTreeFileSystem(str(path.absolute()), fs.LocalFileSystem())
-    return DeltaTable(path).to_pyarrow_dataset(filesystem=files)
+    dataset = DeltaTable(path).to_pyarrow_dataset(filesystem=files)
+    # What deltalake says of a file has bounds of null for a column without statistics, by which no row of it is found.
+    fragments = [
+        dataset.format.make_fragment(fragment.path, files, partition_expression=_of_partition(fragment))
+        for fragment in dataset.get_fragments()
+    ]
+    return ds.FileSystemDataset(fragments, dataset.schema, dataset.format, files)
+
+
+def _of_partition(fragment: ds.Fragment) -> ds.Expression:
+    """The columns of the partition of a file: the only ones that are equal to something, or null, by its expression."""
+    expression = ds.scalar(True)
+    for name, value in ds.get_partition_keys(fragment.partition_expression).items():
+        expression &= ds.field(name).is_null() if value is None else ds.field(name) == value
+    return expression
 
 
 def _newest_metadata(path: Path) -> str:
