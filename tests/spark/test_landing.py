@@ -26,7 +26,7 @@ from gantrymq.tables.landing import DEFAULT_COMMIT_ROWS, Landing, Summary
 from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions
-from gantrymq.tables.sources import cluster, log_look, open_source
+from gantrymq.tables.sources import TableSources, cluster, log_look
 from gantrymq.tables.sources.stores import StoreMessages
 from golden_stores import unpack
 from store_cases import tree
@@ -278,7 +278,7 @@ def test_cluster_landing_on_spark_equals_that_of_local_engine(
         summary = land_on_spark(spark, source, there.table, topic="orders")
         landing = Landing(
             LocalEngine(here.target.open()),
-            lambda choice: open_source([source], choice),
+            TableSources([source]).open,
             LandOptions(topics=("orders",)),
         )
         landed(landing)

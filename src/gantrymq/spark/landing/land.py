@@ -12,9 +12,7 @@ from gantrymq.spark.landing.engine import SparkEngine, default_commit_rows
 from gantrymq.tables.landing import Commit, Landing, Summary, joined, tables_of
 from gantrymq.tables.local.target import TableFormat, TableTarget
 from gantrymq.tables.options import LandOptions, PartitionBy
-from gantrymq.tables.selection import TopicChoice
-from gantrymq.tables.sources import open_source
-from gantrymq.tables.sources.steps import MessageSource
+from gantrymq.tables.sources import TableSources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,9 +69,7 @@ def land(
         upsert_by=upsert_by, op_field=op_field,
     )  # fmt: skip
 
-    def make_source(choice: TopicChoice) -> MessageSource:
-        return open_source(sources, choice, client_settings)
-
+    make_source = TableSources(sources, client_settings).open
     rows = commit_rows or default_commit_rows(spark)
     summaries = []
     for meant, wanted in tables_of(target, options, make_source):
