@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from gantrymq import EmbeddedBroker, Producer
+from gantrymq import AdminClient, EmbeddedBroker, Producer
 from gantrymq.errors import ConfigError, StoreError
 from gantrymq.model.message import Message
 from gantrymq.spark import land as land_on_spark
@@ -282,9 +282,12 @@ def test_cluster_landing_on_spark_equals_that_of_local_engine(
             LandOptions(topics=("orders",)),
         )
         landed(landing)
-        assert land_on_spark(spark, source, here.table).commits == 0
+        assert land_on_spark(spark, source, here.table, commit_group="lake").commits == 0
+        with AdminClient(broker.namesrv) as admin:
+            shown = admin.consume_stats("lake")
     assert summary.as_json() == landing.summary.as_json()
     assert summary.totals.rows == 300
+    assert sum(stat.consumer_offset for queue, stat in shown.items() if queue.topic == "orders") == 300
     assert contents(there) == contents(here)
 
 
