@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from gantrymq import EmbeddedBroker, Producer
+from gantrymq import AdminClient, EmbeddedBroker, Producer
 from gantrymq.errors import ConfigError, StoreError
 from gantrymq.model.message import Message
 from gantrymq.spark import land as land_on_spark
@@ -27,7 +27,7 @@ from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableFormat
 from gantrymq.tables.options import LandOptions
 from gantrymq.tables.partitions import PartitionBy
-from gantrymq.tables.sources import cluster, log_look, open_source
+from gantrymq.tables.sources import TableSources, cluster, log_look
 from gantrymq.tables.sources.stores import StoreMessages
 from golden_stores import unpack
 from store_cases import tree
@@ -280,13 +280,16 @@ def test_cluster_landing_on_spark_equals_that_of_local_engine(
         summary = land_on_spark(spark, source, there.table, topic="orders")
         landing = Landing(
             LocalEngine(here.target.open()),
-            lambda choice: open_source([source], choice),
+            TableSources([source]).open,
             LandOptions(topics=("orders",)),
         )
         landed(landing)
-        assert land_on_spark(spark, source, here.table).commits == 0
+        assert land_on_spark(spark, source, here.table, commit_group="lake").commits == 0
+        with AdminClient(broker.namesrv) as admin:
+            shown = admin.consume_stats("lake")
     assert summary.as_json() == landing.summary.as_json()
     assert summary.totals.rows == 300
+    assert sum(stat.consumer_offset for queue, stat in shown.items() if queue.topic == "orders") == 300
     assert contents(there) == contents(here)
 
 

@@ -8,7 +8,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.store import reader
 from gantrymq.store.opening import LoadedStore, load_parts
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.export_plan import ExportSelection, plan_export
+from gantrymq.tools.export_plan import ExportSelection, StoreSurvey, plan_export
 from gantrymq.tools.read.intact_records import IntactRecords
 from store_cases import BARE, numbered, open_reader, open_store
 
@@ -64,7 +64,7 @@ def test_reader_opens_while_file_is_deleted(path: Path, monkeypatch: pytest.Monk
 
 
 def test_export_skips_files_deleted_by_retention(path: Path) -> None:
-    plan = plan_export(RealFileSystem(), StorePaths(path), BARE, (), ExportSelection(), decompress=True)
+    plan = plan_export(StoreSurvey(RealFileSystem(), StorePaths(path), BARE, ()), ExportSelection(), decompress=True)
     plan.files[0].path.unlink()
     records = IntactRecords(RealFileSystem(), plan.files)
     assert 0 < sum(batch.count for batch in records) < 400

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError
+from gantrymq.fs.api import Entry
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.message_store import MessageStore
-from gantrymq.tables.local.target import TableFormat
+from gantrymq.tables.landing import Landing, tables_of
+from gantrymq.tables.local.engine import LocalEngine
+from gantrymq.tables.local.target import TableFormat, TableTarget
 from gantrymq.tables.options import LandOptions
+from gantrymq.tables.sources import TableSources
 from golden_stores import unpack
 from store_cases import NOON_MS, await_dispatch, numbered, open_store
 from tables.landing_cases import ALL, Lake, MessageName, land, landing_of
@@ -236,3 +241,49 @@ def test_store_of_other_broker_lands_beside_missing_store(lake: Lake, path: Path
     put(other, numbered(5), NOON_MS + 1)
     assert land(lake, other, ORDERS)[1].totals.rows == 5
     assert land(lake, [path, other], ORDERS)[1].commits == 0
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_pass_over_many_tables_walks_queues_as_often_as_one_over_few(
+    tmp_path: Path, path: Path, is_running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned: list[Path] = []
+    scan = RealFileSystem.scan
+
+    def counting(self: RealFileSystem, directory: Path) -> list[Entry]:
+        scanned.append(directory)
+        return scan(self, directory)
+
+    monkeypatch.setattr(RealFileSystem, "scan", counting)
+    sources, walks, rows = TableSources([str(path)]), [], []
+    landings: dict[str, Landing] = {}
+    for topics in (2, 12, 12):
+        put(path, [Message(f"topic-{number}", b"body") for number in range(topics)])
+        with open_store(RealFileSystem(), path) if is_running else nullcontext():
+            sources.begin_pass()
+            scanned.clear()
+            passed = 0
+            target = TableTarget(str(tmp_path / "lake" / "{topic}"), TableFormat.PARQUET)
+            for meant, options in tables_of(target, ALL, sources.open):
+                if meant.table not in landings:
+                    landings[meant.table] = Landing(LocalEngine(meant.open()), sources.open, options)
+                passed += sum(commit.totals.rows for commit in landings[meant.table].run_pass())
+        walks.append(scanned.count(path / "consumequeue"))
+        rows.append(passed)
+    assert rows == [2, 12, 12]
+    assert walks[1] <= walks[0]
+    assert walks[2] <= walks[0]
+
+
+def test_messages_beside_first_pass_over_running_store_are_left_to_next_one(tmp_path: Path, path: Path) -> None:
+    sources, lake = TableSources([str(path)]), Lake(tmp_path / "lake", TableFormat.PARQUET)
+    put(path, numbered(10))
+    with open_store(RealFileSystem(), path) as store:
+        early, late = (Landing(LocalEngine(lake.target.open()), sources.open, ORDERS) for _ in range(2))
+        assert not list(Landing(LocalEngine(lake.target.open()), sources.open, LandOptions(("none",))).run_pass())
+        for message in numbered(15)[10:]:
+            store.put(message)
+        await_dispatch(store)
+        for landing, rows in ((early, 10), (late, 5)):
+            assert [(commit.totals.rows, commit.totals.missing) for commit in landing.run_pass()] == [(rows, 0)]
+            sources.begin_pass()

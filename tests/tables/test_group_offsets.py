@@ -107,6 +107,6 @@ def test_group_for_store_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture
     arguments = [str(tmp_path / "store"), str(tmp_path / "lake"), "--topic", "orders", "--commit-group", GROUP]
     assert exit_code(["table", "land", *arguments]) == 2
     err = capfd.readouterr().err
-    assert "--commit-group needs a source namesrv://" in err
+    assert "--commit-group='lake' is not allowed: for a source namesrv://" in err
     assert err.count("\n") == 1
     assert not (tmp_path / "lake").exists()

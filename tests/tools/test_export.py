@@ -33,7 +33,7 @@ from gantrymq.tools import export_files as export_parts
 from gantrymq.tools.arrow import MESSAGE_SCHEMA
 from gantrymq.tools.export import SUCCESS, export_store
 from gantrymq.tools.export_files import ExportFormat
-from gantrymq.tools.export_plan import ExportSelection, plan_export
+from gantrymq.tools.export_plan import ExportSelection, StoreSurvey, plan_export
 from gantrymq.tools.salvage import salvage_store
 from golden_stores import NAMES, unpack
 from store_cases import NOON_MS, SMALL, StoreReader, await_dispatch, dump, fill, numbered, open_store, tree
@@ -224,7 +224,7 @@ def test_files_of_other_days_are_not_read(store: Path) -> None:
 
     def planned(begin_ms: int | None, end_ms: int | None) -> list[int]:
         selection = ExportSelection(begin_ms=begin_ms, end_ms=end_ms)
-        plan = plan_export(RealFileSystem(), StorePaths(store), SMALL, (), selection, decompress=True)
+        plan = plan_export(StoreSurvey(RealFileSystem(), StorePaths(store), SMALL, ()), selection, decompress=True)
         return [file.base for file in plan.files]
 
     assert planned(None, NOON_MS - DAY_MS) == []

@@ -47,11 +47,13 @@ def grow(table: QueueTable) -> QueueTable:
         new[: old.size] = old
     larger.slots[:] = 0
     mask = larger.slots.size - 1
-    for ordinal in range(queue_count(table)):
-        slot = int(table.hashes[ordinal]) & mask
-        while larger.slots[slot]:
-            slot = slot + 1 & mask
-        larger.slots[slot] = ordinal + 1
+    waiting = np.arange(queue_count(table))
+    wanted = (table.hashes[waiting] & np.uint64(mask)).astype(np.int64)
+    while len(waiting):  # each takes its slot if that is free, or tries the next one
+        _, first = np.unique(wanted, return_index=True)
+        first = first[larger.slots[wanted[first]] == 0]
+        larger.slots[wanted[first]] = waiting[first] + 1
+        waiting, wanted = np.delete(waiting, first), np.delete(wanted, first) + 1 & mask
     return larger
 
 

@@ -19,7 +19,7 @@ from gantrymq.tables.engine import Head
 from gantrymq.tables.local.engine import LocalEngine
 from gantrymq.tables.local.target import TableTarget
 from gantrymq.tables.options import LandOptions
-from gantrymq.tables.sources import open_source
+from gantrymq.tables.sources import TableSources
 from gantrymq.tables.sources.steps import Lag
 from gantrymq.tables.state import CommitNote
 
@@ -80,6 +80,6 @@ def _lag(head: Head, settings_of: SettingsOf) -> tuple[Lag | None, str]:
     if not sources:
         return None, ""
     try:
-        return open_source(sources, options.choice(), settings_of(sources)).lag(head.state), ""
+        return TableSources(sources, settings_of(sources)).open(options.choice()).lag(head.state), ""
     except (GantrymqError, OSError) as error:
         return None, str(error)

@@ -26,7 +26,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
@@ -37,7 +36,7 @@ from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.audit.queue_runs import QueueName, QueueRun
 from gantrymq.tools.export_account import account_of, choices_of, decide
 from gantrymq.tools.export_files import ExportFormat, ExportParts, ExportReport, open_writer
-from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export, wanted_queues
+from gantrymq.tools.export_plan import ExportPlan, ExportSelection, StoreSurvey, plan_export, wanted_topics
 from gantrymq.tools.read.bad_disk import ListedFileSystem, not_listed
 from gantrymq.tools.read.intact_records import FoundRecords
 from gantrymq.tools.record_export import RecordExport
@@ -112,7 +111,8 @@ def export_store(
     listed = ListedFileSystem(RealFileSystem(), paths.root, (paths.root, *paths.commit_logs))
     fs = listed.as_file_system()
     selection = selection or ExportSelection()
-    plan = plan_export(fs, paths, config, given, selection, decompress=decompress)
+    survey = StoreSurvey(fs, paths, config, given)
+    plan = plan_export(survey, selection, decompress=decompress)
     with UnfinishedDirectory(Path(target), "an export") as unfinished:
         if kind is not ExportFormat.PARQUET:  # a compressed size is not known in advance
             require_room(fs, Path(target), log_bytes(plan.files), partial(_body_bytes, plan), _NO_ROOM)
@@ -126,7 +126,7 @@ def export_store(
             choices = choices_of(fs, plan, contents, runs)
         report.account = account_of(fs, better, contents, choices, report.undecodable_places)
         report.account.not_compared += not_listed(listed)
-        report.missing_topics = _missing_topics(fs, plan, runs)
+        report.missing_topics = _missing_topics(survey, selection, runs)
         (unfinished.path / SUCCESS).touch()
         unfinished.publish(last=SUCCESS)
     return report
@@ -169,7 +169,8 @@ def export_stream(
     paths = StorePaths.of(Path(path), config)
     listed = ListedFileSystem(RealFileSystem(), paths.root, (paths.root, *paths.commit_logs))
     fs = listed.as_file_system()
-    plan = plan_export(fs, paths, config, given, selection or ExportSelection(), decompress=decompress)
+    survey = StoreSurvey(fs, paths, config, given)
+    plan = plan_export(survey, selection or ExportSelection(), decompress=decompress)
     look = RecordExport(plan, None, ExportReport())
     contents = look.run(plan.files)
     plan, choices = decide(fs, plan, contents, look.runs.by_queue)
@@ -181,12 +182,13 @@ def export_stream(
     choices = choices_of(fs, plan, contents, export.runs.by_queue)
     report.account = account_of(fs, plan, contents, choices, report.undecodable_places)
     report.account.not_compared += not_listed(listed)
-    report.missing_topics = _missing_topics(fs, plan, export.runs.by_queue)
+    report.missing_topics = _missing_topics(survey, plan.selection, export.runs.by_queue)
     return report
 
 
-def _missing_topics(fs: FileSystem, plan: ExportPlan, runs: dict[QueueName, list[QueueRun]]) -> list[str]:
+def _missing_topics(
+    survey: StoreSurvey, selection: ExportSelection, runs: dict[QueueName, list[QueueRun]]
+) -> list[str]:
     """The selected topics that are neither in the queues nor in the log."""
-    queues = wanted_queues(fs, plan.paths, plan.config, plan.selection)
-    known = {queue.topic for queue in queues} | {topic for topic, _ in runs}
-    return sorted((plan.selection.topics or frozenset()) - known)
+    known = wanted_topics(survey, selection) | {topic for topic, _ in runs}
+    return sorted((selection.topics or frozenset()) - known)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,7 @@ from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, claims_
 _DAY_MS = 86_400_000
 _EVER_MS = 1 << 63
 _ENDLESS = (1 << 63) - 1
+_LOOK_UNITS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,33 +142,75 @@ class ExportPlan:
         return max(begins, default=None)
 
 
+class StoreSurvey:
+    """What the directories of a store say: the sizes of its files, its queues, and the end of a log that is written.
+
+    An answer costs O(queues), so it is kept, and the plans of one landing of many tables share a survey. What a writer
+    adds after an answer is left to the next survey; a file that it has deleted since then counts as missing.
+    """
+
+    def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> None:
+        self.fs, self.paths = fs, paths
+        self._config, self._given = config, given
+        self._live_end: int | None = None
+        self._filed: FiledQueues | None = None
+        self._queues: list[tuple[str, int, Path]] | None = None
+
+    @cached_property
+    def config(self) -> MessageStoreConfig:
+        """The settings with the sizes of the files. Raises ConfigError, StorePermissionError."""
+        return found_sizes(self.fs, self.paths, self._config, self._given)
+
+    @property
+    def end(self) -> int:
+        """The end of the log if a writer has it open, else no limit. Later messages are not reported as missing."""
+        if lock_holder(self.paths.lock) is None:
+            return _ENDLESS
+        if self._live_end is None:
+            try:
+                path, config = self.paths.root, self.config
+                with StoreReader.open(path, config, given=self._given, trusts_writer=True) as reader:
+                    self._live_end = reader.max_phy_offset
+            except (GantrymqError, OSError):  # damage: it is skipped and reported
+                return _ENDLESS
+        return self._live_end
+
+    def filed(self, files: list[LogFile]) -> FiledQueues:
+        """The queue files that have the wrong name, as the records in ``files`` of the log show it."""
+        if self._filed is None:
+            filed_queues = FiledQueues(self.paths, files)
+            filed_queues.find_misfiled(self.fs)
+            self._filed = filed_queues
+            self._queues = None if filed_queues.filed_as else self._queues
+        return self._filed.copy()
+
+    @property
+    def queues(self) -> list[tuple[str, int, Path]]:
+        """The queues that have a directory: topic, queue id, directory."""
+        if self._queues is None:
+            filed_as = self._filed.filed_as if self._filed is not None else {}
+            self._queues = queue_directories(filed(self.fs, filed_as), self.paths.consume_queue)[0]
+        return self._queues
+
+
 def plan_export(
-    fs: FileSystem,
-    paths: StorePaths,
-    config: MessageStoreConfig,
-    given: Collection[str],
-    selection: ExportSelection,
-    *,
-    decompress: bool,
-    reads_queues: bool = True,
+    survey: StoreSurvey, selection: ExportSelection, *, decompress: bool, reads_queues: bool = True
 ) -> ExportPlan:
     """Find the part of the log that can have selected messages. Raises NotAStoreError, StorePermissionError.
 
     Without ``reads_queues``, which costs O(queues), only the records tell where a queue begins.
     """
+    fs, paths = survey.fs, survey.paths
     require_store(fs, paths)
-    config = found_sizes(fs, paths, config, given)
+    config = survey.config
     files, skipped = placed_files(fs, paths, config.mapped_file_size_commit_log)
     files = mark_foreign(fs, paths, config, files)
-    end = _live_end(paths, config, given)
+    end = survey.end
     lookup = RecordLookup.of(fs, files)
     try:
         deleted_ends = DeletedTopics(fs, paths, lookup.topic_and_end, files[0].base if files else 0).ends
-        filed_queues = FiledQueues(paths, files)
-        queues = []
-        if reads_queues:
-            filed_queues.find_misfiled(fs)
-            queues = wanted_queues(filed(fs, filed_queues.filed_as), paths, config, selection)
+        filed_queues = survey.filed(files) if reads_queues else FiledQueues(paths, files)
+        queues = _loaded(survey, filed_queues, selection) if reads_queues else []
         begins = _begins(lookup, queues)
         low, high = _bounds(lookup, queues, begins, selection)
         wanted = [file for file in files if file.end > low and file.base < min(high, end)]
@@ -186,32 +230,36 @@ def plan_export(
         decompress,
         is_live=end < _ENDLESS,
         filed=filed_queues,
-        unit_ends={(queue.topic, queue.queue_id): queue.end for queue in queues},
+        unit_ends={(queue.topic, queue.queue_id): _end_before(queue, end) for queue in queues},
         reads_queues=reads_queues,
     )
 
 
-def wanted_queues(
-    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, selection: ExportSelection
-) -> list[QueueFiles]:
-    """The queues on disk that the selection can take, loaded."""
-    size = config.mapped_file_size_consume_queue
+def wanted_topics(survey: StoreSurvey, selection: ExportSelection) -> set[str]:
+    """The topics with queues on disk that the selection can take."""
+    return {topic for topic, queue_id, _ in survey.queues if selection.takes_queue(topic, queue_id)}
+
+
+def _loaded(survey: StoreSurvey, filed_queues: FiledQueues, selection: ExportSelection) -> list[QueueFiles]:
+    """The queues on disk that the selection can take."""
+    fs, size = filed(survey.fs, filed_queues.filed_as), survey.config.mapped_file_size_consume_queue
     return [
         QueueFiles.loaded(fs, directory, topic, queue_id, size)
-        for topic, queue_id, directory in queue_directories(fs, paths.consume_queue)[0]
+        for topic, queue_id, directory in survey.queues
         if selection.takes_queue(topic, queue_id)
     ]
 
 
-def _live_end(paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
-    """The current end of the log if a writer has it open, else no limit. Later messages are not reported as missing."""
-    if lock_holder(paths.lock) is None:
-        return _ENDLESS
-    try:
-        with StoreReader.open(paths.root, config, given=given, trusts_writer=True) as reader:
-            return reader.max_phy_offset
-    except (GantrymqError, OSError):  # damage: it is skipped and reported
-        return _ENDLESS
+def _end_before(queue: QueueFiles, end: int) -> int:
+    """The offset after the last unit, without those that a writer has added for records at or after ``end``."""
+    if end == _ENDLESS:
+        return queue.end
+    for stop in range(queue.end, queue.first, -_LOOK_UNITS):
+        start = max(stop - _LOOK_UNITS, queue.first)
+        rows = np.flatnonzero(queue.units(start, stop).phy_offsets < end)
+        if len(rows):
+            return start + int(rows[-1]) + 1
+    return 0
 
 
 def _begins(lookup: RecordLookup, queues: Iterable[QueueFiles]) -> dict[QueueName, int]:

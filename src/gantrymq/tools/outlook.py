@@ -27,7 +27,7 @@ from gantrymq.store.reader import StoreReader
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.export_account import account_of, choices_of, decide
 from gantrymq.tools.export_files import ExportReport
-from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export
+from gantrymq.tools.export_plan import ExportPlan, ExportSelection, StoreSurvey, plan_export
 from gantrymq.tools.read.bad_disk import ListedFileSystem
 from gantrymq.tools.record_export import RecordExport
 
@@ -87,7 +87,7 @@ def look_ahead(
     paths = StorePaths.of(path, config)
     fs = ListedFileSystem(RealFileSystem(), path, (path, *paths.commit_logs)).as_file_system()
     end, refusal = _recovered_end(path, config, given)
-    plan = plan_export(fs, paths, config, given, ExportSelection(), decompress=False)
+    plan = plan_export(StoreSurvey(fs, paths, config, given), ExportSelection(), decompress=False)
     count = _Count(plan, end)
     contents = count.run(plan.files, progress)
     better, choices = decide(fs, plan, contents, count.runs.by_queue)

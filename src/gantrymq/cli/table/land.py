@@ -35,7 +35,7 @@ from gantrymq.cli.table.land_options import (
     Ttl,
     UpsertBy,
 )
-from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, group_offsets, target
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from gantrymq.tables.local.target import TableTarget
     from gantrymq.tables.metrics import LandingMetrics
     from gantrymq.tables.options import LandOptions
-    from gantrymq.tables.selection import TopicChoice
     from gantrymq.tables.sources.group_offsets import GroupOffsets
-    from gantrymq.tables.sources.steps import MessageSource
     from gantrymq.tables.state import TableState
 
 
@@ -116,7 +114,10 @@ def land(
     with ExitStack() as stack:
         running.metrics = stack.enter_context(exported_metrics(set_))
         if commit_group is not None:
-            running.show_positions(stack.enter_context(group_offsets(sources, commit_group)))
+            from gantrymq.tables.sources.group_offsets import group_offsets
+
+            offsets = group_offsets(sources, commit_group, client_settings(sources), warn)
+            running.show_positions(stack.enter_context(offsets))
         if engine is Engine.SPARK:
             from gantrymq.cli.spark_engine import on_spark
 
@@ -156,8 +157,10 @@ class _Running:
         self, sources: list[str], meant: TableTarget, options: LandOptions, commit_rows: int | None, *, compact: bool
     ) -> None:
         from gantrymq.tables.landing import DEFAULT_COMMIT_ROWS
+        from gantrymq.tables.sources import TableSources
 
-        self._sources, self._meant, self._options = sources, meant, options
+        self._sources = TableSources(sources, client_settings(sources))
+        self._meant, self._options = meant, options
         self._given_rows, self._compact = commit_rows, compact
         self._commit_rows = commit_rows or DEFAULT_COMMIT_ROWS
         self._landings: dict[str, Landing] = {}
@@ -209,7 +212,8 @@ class _Running:
     def _of_pass(self) -> Iterator[tuple[str, Landing]]:
         from gantrymq.tables.landing import tables_of
 
-        for meant, options in tables_of(self._meant, self._options, self._source):
+        self._sources.begin_pass()
+        for meant, options in tables_of(self._meant, self._options, self._sources.open):
             if meant.table not in self._landings:
                 self._landings[meant.table] = self._landing(meant, options)
             yield meant.table, self._landings[meant.table]
@@ -217,12 +221,7 @@ class _Running:
     def _landing(self, meant: TableTarget, options: LandOptions) -> Landing:
         from gantrymq.tables.landing import Landing
 
-        return Landing(self._make_engine(meant), self._source, options, self._commit_rows)
-
-    def _source(self, choice: TopicChoice) -> MessageSource:
-        from gantrymq.tables.sources import open_source
-
-        return open_source(self._sources, choice, client_settings(self._sources))
+        return Landing(self._make_engine(meant), self._sources.open, options, self._commit_rows)
 
     def summary(self) -> Summary:
         """What all landings have landed."""

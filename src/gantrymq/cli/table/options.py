@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +12,6 @@ from gantrymq.model.spans import parse_span_ms
 if TYPE_CHECKING:
     from gantrymq.client.settings import ClientSettings
     from gantrymq.tables.local.target import TableTarget
-    from gantrymq.tables.sources.group_offsets import GroupOffsets
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: a path, a URI, or namespace.name.")]
 _MAX_SPAN_S = 100 * 366 * 86_400  # a sleep of centuries overflows the platform's clock
@@ -64,25 +61,6 @@ def client_settings(sources: list[str]) -> ClientSettings:
         return {}
     settings = ClusterConnection.read({"namesrv": name_servers}).settings
     return {**settings, "namespace": ""}  # topics are named in full, as in a store
-
-
-@contextmanager
-def group_offsets(sources: list[str], group: str) -> Iterator[GroupOffsets]:
-    """The offsets of a group that shows the positions of a landing. Raises BadParameter, ConfigError."""
-    from gantrymq.cli.terminal import warn
-    from gantrymq.client.settings import ClientConfig
-    from gantrymq.tables.sources import name_servers_of
-    from gantrymq.tables.sources.group_offsets import GroupOffsets
-
-    name_servers = name_servers_of(sources[0])
-    if name_servers is None:
-        raise typer.BadParameter(f"--commit-group needs a source namesrv://HOST:PORT: {sources[0]} has no brokers")
-    offsets = GroupOffsets(ClientConfig.of(name_servers, client_settings(sources)), group, warn)
-    try:
-        offsets.require_no_members()
-        yield offsets
-    finally:
-        offsets.close()
 
 
 def target(

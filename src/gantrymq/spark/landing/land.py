@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +15,13 @@ from gantrymq.tables.landing import Commit, Landing, Summary, joined, tables_of
 from gantrymq.tables.local.target import TableFormat, TableTarget
 from gantrymq.tables.options import LandOptions
 from gantrymq.tables.partitions import PartitionBy
-from gantrymq.tables.selection import TopicChoice
-from gantrymq.tables.sources import open_source
-from gantrymq.tables.sources.steps import MessageSource
+from gantrymq.tables.sources import TableSources
+from gantrymq.tables.sources.group_offsets import group_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def land(
@@ -38,6 +41,7 @@ def land(
     upsert_by: str | None = None,
     op_field: str | None = None,
     commit_rows: int | None = None,
+    commit_group: str | None = None,
     compact: bool = False,
     ttl: timedelta | None = None,
     expire: timedelta | None = None,
@@ -50,7 +54,8 @@ def land(
     """Land what is new in ``source``, and return the summary.
 
     The arguments are the options of ``gantrymq table land``; a span of zero stands for ``none``. ``client_settings``
-    are those of the client of a cluster. ``on_commit`` is called after each durable commit. The executors have the
+    are those of the client of a cluster. ``on_commit`` is called after each durable commit. Offsets of
+    ``commit_group`` that a broker does not take are logged as a warning. The executors have the
     files of ``source`` and, unless it is a URI, of ``table`` under the same paths as the driver.
 
     Raises ConfigError, StoreError, TableError, RemotingError; AnotherLanderError if another process lands in the table.
@@ -72,16 +77,22 @@ def land(
         upsert_by=upsert_by, op_field=op_field,
     )  # fmt: skip
 
-    def make_source(choice: TopicChoice) -> MessageSource:
-        return open_source(sources, choice, client_settings)
-
+    make_source = TableSources(sources, client_settings).open
     rows = commit_rows or default_commit_rows(spark)
     summaries = []
-    for meant, wanted in tables_of(target, options, make_source):
-        landing = Landing(SparkEngine(meant.open(), spark), make_source, wanted, rows)
-        for commit in landing.run_pass():
-            if on_commit is not None:
-                on_commit(commit)
-        landing.maintain(compact=compact, is_exact=True)
-        summaries.append(landing.summary)
+    with ExitStack() as stack:
+        offsets = None
+        if commit_group is not None:
+            offsets = stack.enter_context(group_offsets(sources, commit_group, client_settings, _LOGGER.warning))
+        for meant, wanted in tables_of(target, options, make_source):
+            landing = Landing(SparkEngine(meant.open(), spark), make_source, wanted, rows)
+            for commit in landing.run_pass():
+                if on_commit is not None:
+                    on_commit(commit)
+                if offsets is not None:
+                    offsets.commit(commit.state.queues)
+            if offsets is not None:
+                offsets.commit(landing.state.queues)  # an earlier run may have ended before it
+            landing.maintain(compact=compact, is_exact=True)
+            summaries.append(landing.summary)
     return joined(summaries)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gantrymq.client.settings import ClientConfig, ClientSettings
@@ -15,24 +16,39 @@ if TYPE_CHECKING:  # Spark's executors read slices of queues, and need no store 
 _CLUSTER = "namesrv://"
 
 
-def open_source(sources: Sequence[str], choice: TopicChoice, settings: ClientSettings | None = None) -> MessageSource:
-    """The stores, or the cluster, that ``sources`` name. Nothing is opened before its first use.
+class TableSources:
+    """Opens the sources of the tables of one landing: the stores, or the cluster, that ``sources`` name.
 
-    ``settings`` are those of the client of a cluster.
-
-    Raises ConfigError if they name both.
+    What is listed of queues and topics for one table serves all tables until the next pass. ``settings`` are those of
+    the client of a cluster. Thread rule: one thread.
     """
-    clusters = [name for name in sources if name.startswith(_CLUSTER)]
-    if clusters and len(sources) > 1:
-        raise ConfigError("SOURCE", ", ".join(sources), "one cluster, or stores")
-    if clusters:
-        from gantrymq.tables.sources.cluster import ClusterMessages
 
-        config = ClientConfig.of(name_servers_of(clusters[0]) or "", settings or {})
-        return ClusterMessages(config, choice)
-    from gantrymq.tables.sources.stores import StoreMessages
+    def __init__(self, sources: Sequence[str], settings: ClientSettings | None = None) -> None:
+        """Nothing is listed before its first use. Raises ConfigError if a cluster is one of several sources."""
+        clusters = [name for name in sources if name.startswith(_CLUSTER)]
+        if clusters and len(sources) > 1:
+            raise ConfigError("SOURCE", ", ".join(sources), "one cluster, or stores")
+        self._open: Callable[[TopicChoice], MessageSource]
+        self._forget: Callable[[], None]
+        if clusters:
+            from gantrymq.tables.sources.cluster import ClusterMessages, ClusterTopics
 
-    return StoreMessages(sources, choice)
+            config, topics = ClientConfig.of(name_servers_of(clusters[0]) or "", settings or {}), ClusterTopics()
+            self._open, self._forget = partial(ClusterMessages, config, topics=topics), topics.forget
+        else:
+            from gantrymq.tables.sources.store_plan import StoreSurveys
+            from gantrymq.tables.sources.stores import StoreMessages
+
+            surveys = StoreSurveys()
+            self._open, self._forget = partial(StoreMessages, sources, surveys=surveys), surveys.forget
+
+    def begin_pass(self) -> None:
+        """Let everything be listed anew."""
+        self._forget()
+
+    def open(self, choice: TopicChoice) -> MessageSource:
+        """The source of a table."""
+        return self._open(choice)
 
 
 def name_servers_of(source: str) -> str | None:

@@ -115,16 +115,37 @@ def _empty(key: QueueKey) -> LogBatch:
     return LogBatch(str(key), 0, nothing, columns, 0, np.zeros(0, np.int64), texts_array([key.topic]))
 
 
+class ClusterTopics:
+    """The topics of a cluster for one pass: they are not asked for again for each table."""
+
+    def __init__(self) -> None:
+        self._names: Sequence[str] | None = None
+
+    def forget(self) -> None:
+        """Let the names be asked for again."""
+        self._names = None
+
+    def names(self, client: PullClient) -> Sequence[str]:
+        """All topics. Raises RemotingError."""
+        if self._names is None:
+            self._names = client.topics()
+        return self._names
+
+
 class ClusterMessages:
     """The cluster of a name server; implements :class:`gantrymq.tables.sources.steps.MessageSource`."""
 
-    def __init__(self, config: ClientConfig, choice: TopicChoice) -> None:
-        self._config, self._choice = config, choice
+    def __init__(self, config: ClientConfig, choice: TopicChoice, topics: ClusterTopics | None = None) -> None:
+        """``topics`` are those of the pass, if several tables share them."""
+        self._config, self._choice, self._topics = config, choice, topics
 
     def topics(self) -> list[str]:
         """The topics that the choice lands, sorted."""
         with PullClient(self._config) as client:
-            return sorted(topic for topic in client.topics() if self._choice.chooses(topic))
+            return sorted(filter(self._choice.chooses, self._names(client)))
+
+    def _names(self, client: PullClient) -> Sequence[str]:
+        return (self._topics or ClusterTopics()).names(client)
 
     def steps(self, state: TableState, commit_rows: int) -> Iterator[Step]:
         """What is new in the queues. Raises RemotingError, NoRouteError, MQBrokerError."""
@@ -177,8 +198,8 @@ class ClusterMessages:
 
     def _queues(self, client: PullClient, state: TableState) -> list[_Queue]:
         queues = []
-        names = self._choice.topics if self._choice.is_named else [t for t in client.topics() if self._choice.reads(t)]
-        for topic in sorted(names):
+        choice = self._choice
+        for topic in sorted(choice.topics if choice.is_named else filter(choice.reads, self._names(client))):
             with suppress(NoRouteError):  # it was deleted, or does not exist yet
                 for queue in client.queues(topic):
                     key = QueueKey(queue.broker_name, topic, queue.queue_id)

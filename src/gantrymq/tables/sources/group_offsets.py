@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from gantrymq.client.arguments import name as valid_name
 from gantrymq.client.connection.blocking_client import BlockingClient, BlockingConnection
@@ -23,7 +23,7 @@ from gantrymq.client.namespace import is_system_name
 from gantrymq.client.requests import calls
 from gantrymq.client.requests.calls import accepted
 from gantrymq.client.requests.group_calls import consumer_ids, update_offset
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ClientSettings
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import ConfigError, GantrymqError, MQBrokerError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
@@ -31,12 +31,32 @@ from gantrymq.remoting.bodies.client import ConsumerData, HeartbeatData
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
+from gantrymq.tables.sources import name_servers_of
 from gantrymq.tables.state import QueuePosition
 from gantrymq.tools.queue_key import QueueKey
 
 PAUSE_MS = 30_000  # after a failure of a broker
 _SENT_AT_ONCE = 500
 _OPTION = "--commit-group"
+
+
+@contextmanager
+def group_offsets(
+    sources: Sequence[str], group: str, settings: ClientSettings | None, warn: Callable[[str], None]
+) -> Iterator[GroupOffsets]:
+    """The offsets of a group that shows the positions of a landing of the cluster ``sources``.
+
+    Raises ConfigError for another source, another group than :class:`GroupOffsets` allows, or one with consumers.
+    """
+    name_servers = name_servers_of(sources[0])
+    if name_servers is None:
+        raise ConfigError(_OPTION, group, f"for a source namesrv://HOST:PORT: {sources[0]} has no brokers")
+    offsets = GroupOffsets(ClientConfig.of(name_servers, settings or {}), group, warn)
+    try:
+        offsets.require_no_members()
+        yield offsets
+    finally:
+        offsets.close()
 
 
 class GroupOffsets:

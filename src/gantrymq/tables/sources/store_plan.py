@@ -34,7 +34,7 @@ from gantrymq.tables.sources.store_account import StoreAccount, findings_of
 from gantrymq.tables.state import LogPosition, QueuePosition, TableState
 from gantrymq.tools.audit.queue_runs import QueueChoice, QueueName, QueueRun
 from gantrymq.tools.export_account import choices_of, decide
-from gantrymq.tools.export_plan import ExportPlan, plan_export
+from gantrymq.tools.export_plan import ExportPlan, StoreSurvey, plan_export
 from gantrymq.tools.locations import NamedStore
 from gantrymq.tools.queue_key import QueueKey
 from gantrymq.tools.read.bad_disk import ListedFileSystem
@@ -86,48 +86,69 @@ class StorePlan:
         return {self.broker: replace(self.log, phy_offset=segment.end, marks=marks)}
 
 
+class StoreSurveys:
+    """The surveys of stores for one pass: what they found for one table is not looked for again for the next."""
+
+    def __init__(self) -> None:
+        self._surveys: dict[NamedStore, tuple[StoreSurvey, ListedFileSystem]] = {}
+
+    def forget(self) -> None:
+        """Let the next plans look anew."""
+        self._surveys.clear()
+
+    def of(self, store: NamedStore) -> tuple[StoreSurvey, ListedFileSystem]:
+        """The survey of a store, and what it could not list. Raises StoreError if it is not on a local file system."""
+        if store not in self._surveys:
+            config, given = store_config(store)
+            paths = StorePaths.of(local_root(store), config)
+            listed = ListedFileSystem(RealFileSystem(), paths.root, (paths.root, *paths.commit_logs))
+            self._surveys[store] = StoreSurvey(listed.as_file_system(), paths, config, given), listed
+        return self._surveys[store]
+
+
 def plan_store(
-    store: NamedStore, state: TableState, choice: TopicChoice, commit_rows: int, log: LogPosition | None
+    store: NamedStore,
+    state: TableState,
+    choice: TopicChoice,
+    commit_rows: int,
+    log: LogPosition | None,
+    surveys: StoreSurveys,
 ) -> StorePlan:
     """Plan a landing. ``log`` is how far the log was read, which may be further than ``state`` says.
 
     Raises NotAStoreError, StoreError.
     """
-    return _Planning(store, state, choice, log).planned(commit_rows)
+    return _Planning(store.broker, surveys.of(store), state, choice, log).planned(commit_rows)
 
 
 class _Planning:
     """One plan of one store."""
 
-    def __init__(self, store: NamedStore, state: TableState, choice: TopicChoice, log: LogPosition | None) -> None:
-        self._broker, self._choice, self._log = store.broker, choice, log
+    def __init__(
+        self,
+        broker: str,
+        surveyed: tuple[StoreSurvey, ListedFileSystem],
+        state: TableState,
+        choice: TopicChoice,
+        log: LogPosition | None,
+    ) -> None:
+        self._broker, self._choice, self._log = broker, choice, log
         self._told = frozenset(state.told)
         self._known = {
             (key.topic, key.queue_id): position
             for key, position in state.queues.items()
-            if key.broker == store.broker and choice.reads(key.topic)
+            if key.broker == broker and choice.reads(key.topic)
         }
-        self._config, self._given = store_config(store)
-        self._paths = StorePaths.of(local_root(store), self._config)
-        self._listed = ListedFileSystem(
-            RealFileSystem(), self._paths.root, (self._paths.root, *self._paths.commit_logs)
-        )
-        self._fs: FileSystem = self._listed.as_file_system()
+        self._survey, self._listed = surveyed
+        self._fs: FileSystem = self._survey.fs
         # What continues a log without a fault needs no queue, and reading them costs O(queues) a landing.
         self._plan = self._planned_export(reads_queues=log is None or log.topics != choice.signature)
         self._state = self._state_of_log()
         self._reached = self._place_reached()
 
     def _planned_export(self, *, reads_queues: bool) -> ExportPlan:
-        return plan_export(
-            self._fs,
-            self._paths,
-            self._config,
-            self._given,
-            LandSelection(choice=self._choice),
-            decompress=True,
-            reads_queues=reads_queues,
-        )
+        selection = LandSelection(choice=self._choice)
+        return plan_export(self._survey, selection, decompress=True, reads_queues=reads_queues)
 
     def _state_of_log(self) -> LogState:
         if self._log is None or not self._log.marks:

@@ -10,24 +10,24 @@ from contextlib import closing
 
 from gantrymq.errors import ConfigError
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.paths import StorePaths
 from gantrymq.tables.selection import TopicChoice
 from gantrymq.tables.sources.log_part import LogPart
 from gantrymq.tables.sources.steps import AuditFinding, Lag, Step, StepPart
-from gantrymq.tables.sources.store_plan import StorePlan, local_root, mark_at, plan_store, store_config
+from gantrymq.tables.sources.store_plan import StorePlan, StoreSurveys, mark_at, plan_store
 from gantrymq.tables.state import LogPosition, QueuePosition, TableState
 from gantrymq.tools.locations import NamedStore, find_stores
 from gantrymq.tools.queue_key import QueueKey
-from gantrymq.tools.read.queue_files import queue_directories
 from gantrymq.tools.read.record_lookup import RecordLookup
 
 
 class StoreMessages:
     """The stores that ``paths`` name; implements :class:`gantrymq.tables.sources.steps.MessageSource`."""
 
-    def __init__(self, paths: Sequence[str], choice: TopicChoice) -> None:
+    def __init__(self, paths: Sequence[str], choice: TopicChoice, surveys: StoreSurveys | None = None) -> None:
+        """``surveys`` are those of the pass, if several tables share them."""
         self._paths = tuple(paths)
         self._choice = choice
+        self._surveys = surveys
         self._read: dict[str, tuple[LogPosition | None, LogPosition]] = {}
 
     def _stores(self) -> list[NamedStore]:
@@ -35,20 +35,13 @@ class StoreMessages:
 
     def topics(self) -> list[str]:
         """The topics that the choice lands and that have queues, sorted."""
-        topics = set()
-        for store in self._stores():
-            paths = StorePaths.of(local_root(store), store_config(store)[0])
-            for topic, _, _ in queue_directories(RealFileSystem(), paths.consume_queue)[0]:
-                if self._choice.chooses(topic):
-                    topics.add(topic)
-        return sorted(topics)
+        surveys = self._surveys or StoreSurveys()
+        topics = {topic for store in self._stores() for topic, _, _ in surveys.of(store)[0].queues}
+        return sorted(filter(self._choice.chooses, topics))
 
     def steps(self, state: TableState, commit_rows: int) -> Iterator[Step]:
         """What is new in the logs. Raises NotAStoreError, StoreError."""
-        stores = self._stores()
-        plans = [
-            plan_store(store, state, self._choice, commit_rows, self._log_read(store.broker, state)) for store in stores
-        ]
+        plans = self._plans(state, commit_rows, self._surveys or StoreSurveys())
         for plan in plans:
             self._refuse_renamed(plan, state)
         for plan in plans:
@@ -75,11 +68,13 @@ class StoreMessages:
 
     def lag(self, state: TableState) -> Lag:
         """What is new in the logs now."""
-        plans = [
-            plan_store(store, state, self._choice, 1 << 60, self._log_read(store.broker, state))
+        return _lag([(plan, 0) for plan in self._plans(state, 1 << 60, StoreSurveys())])
+
+    def _plans(self, state: TableState, commit_rows: int, surveys: StoreSurveys) -> list[StorePlan]:
+        return [
+            plan_store(store, state, self._choice, commit_rows, self._log_read(store.broker, state), surveys)
             for store in self._stores()
         ]
-        return _lag([(plan, 0) for plan in plans])
 
     def _log_read(self, broker: str, state: TableState) -> LogPosition | None:
         """How far a log was read: further than the table says if nothing of it was to land since its last commit."""

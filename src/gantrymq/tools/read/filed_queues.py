@@ -97,6 +97,12 @@ class FiledQueues:
         self._judged: list[JudgedFile] = []
         self.filed_as: dict[Path, Path | None] = {}
 
+    def copy(self) -> FiledQueues:
+        """The same findings, for a plan that adds its own."""
+        copied = FiledQueues(self._paths, self._files)
+        copied._judged, copied.filed_as = self._judged, dict(self.filed_as)
+        return copied
+
     def find_misfiled(self, fs: FileSystem) -> None:
         """Find the files that belong to another queue."""
         if not self._files:
