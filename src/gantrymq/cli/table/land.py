@@ -97,18 +97,16 @@ def land(
         gantrymq table land /data/store /lake/typed --topic t --body json --schema infer --partition-by country,day
         gantrymq table land /data/store /lake/users --topic users --body json --schema infer --upsert-by id
     """
-    _refuse_contradictions(engine, spark_conf, every, once=once)
+    _refuse_contradictions(paths, engine, spark_conf, every, once=once)
     *sources, table = paths
-    if not sources:
-        raise typer.BadParameter("a SOURCE and a TABLE are needed")
     meant = target(table, format_, warehouse, catalog, catalog_set)
     from gantrymq.tables.options import LandOptions
     from gantrymq.tables.partitions import PartitionBy
 
     options = LandOptions(
         tuple(topic or ()), topics, retries, dlq, PartitionBy.parse(partition_by) if partition_by is not None else None,
-        body.value if body else None, schema, message,
-        sources=tuple(sources), ttl_s=ttl, expire_s=expire, upsert_by=upsert_by, op_field=op_field,
+        body.value if body else None, schema, message, upsert_by=upsert_by, op_field=op_field,
+        sources=tuple(sources), ttl_s=ttl, expire_s=expire,
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows, compact=compact)
     with ExitStack() as stack:
@@ -125,7 +123,11 @@ def land(
         _land(running, every, json=json)
 
 
-def _refuse_contradictions(engine: Engine, spark_conf: list[str] | None, every_s: float | None, *, once: bool) -> None:
+def _refuse_contradictions(
+    paths: list[str], engine: Engine, spark_conf: list[str] | None, every_s: float | None, *, once: bool
+) -> None:
+    if len(paths) < 2:
+        raise typer.BadParameter("a SOURCE and a TABLE are needed")
     if once and every_s is not None:
         raise typer.BadParameter("--once and --every exclude each other")
     if engine is Engine.LOCAL and spark_conf:

@@ -73,10 +73,8 @@ def land(
     ttl_s, expire_s = (None if span is None else span.total_seconds() for span in (ttl, expire))
     options = LandOptions(
         named, topics, retries, dlq, partition, body, schema, message,
-        sources=tuple(sources), ttl_s=ttl_s, expire_s=expire_s,
-        upsert_by=upsert_by, op_field=op_field,
+        sources=tuple(sources), ttl_s=ttl_s, expire_s=expire_s, upsert_by=upsert_by, op_field=op_field,
     )  # fmt: skip
-
     make_source = TableSources(sources, client_settings).open
     rows = commit_rows or default_commit_rows(spark)
     summaries = []
