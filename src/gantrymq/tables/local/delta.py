@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import pyarrow as pa
@@ -42,6 +43,11 @@ STATES = "_gantrymq"
 _STATE = re.compile(r"state-(\d+)\.json")
 _KEPT_STATES = 8  # for a reader that has opened an earlier version
 _FOREIGN_COMMITS = 50  # in a row, between two tries of a commit
+_PROBE = Schema.from_arrow(pa.schema([pa.field("n", pa.int64())]))
+_OVERWRITES = (
+    "its store overwrites the commit of another lander (it ignores If-None-Match), so rows could be lost: take a store "
+    "with conditional writes, or an Iceberg table in a catalog"
+)
 
 
 class DeltaFormatTable:
@@ -81,6 +87,8 @@ class DeltaFormatTable:
 
     def create(self, schema: pa.Schema, partition_by: PartitionBy, state: TableState) -> Head:
         """Make the table."""
+        if not self._directory.is_local:
+            self._require_conditional_writes(state)
         self._directory.write(_state_path(state.commit_id), state.to_json().encode())
         columns = list(partition_by.names)
         with_partition = pa.schema([*schema, *(pa.field(name, pa.string()) for name in columns)])
@@ -100,6 +108,26 @@ class DeltaFormatTable:
         if head is None or head.state.commit_id != state.commit_id:
             raise AnotherLanderError(self.name)
         return head
+
+    def _require_conditional_writes(self, state: TableState) -> None:
+        """Raise TableError for a store on which a commit overwrites another one of the same version.
+
+        An object store does that if it ignores the header If-None-Match. So two commits of one version are tried on a
+        table of their own.
+        """
+        probe = Directory(f"{self._directory.text}/{STATES}/probe-{state.commit_id}")
+        try:
+            create_table_with_add_actions(probe.uri, _PROBE, [], mode="error", partition_by=[])
+            first, second = (DeltaTable(probe.uri) for _ in range(2))
+            first.create_write_transaction([], "append", _PROBE, [], commit_properties=_properties(state))
+            with suppress(CommitFailedError):
+                second.create_write_transaction([], "append", _PROBE, [], commit_properties=_properties(state))
+                raise TableError(self.name, _OVERWRITES)
+        except DeltaError as error:
+            raise TableError(self.name, f"cannot be created: {_line(error)}") from error
+        finally:
+            for path in list(probe.files_below("", recursive=True)):
+                probe.remove(path)
 
     def evolved(self, schema: pa.Schema) -> pa.Schema:
         """Add columns; a column of a wider type is rewritten with the whole table, because Delta's files keep types."""

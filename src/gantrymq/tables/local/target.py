@@ -66,6 +66,11 @@ class TableTarget:
             raise ConfigError("--format", str(self.format), "iceberg, for --warehouse and --catalog")
         if self.format is TableFormat.ICEBERG and not is_in_catalog:
             raise ConfigError("--format", str(self.format), "only with --warehouse DIR, or --catalog NAME")
+        if self.catalog is None and self.warehouse is not None and "://" in self.warehouse:
+            allowed = (
+                "a local directory: for a URI name the catalog, too (--catalog NAME --catalog-set uri=… and others)"
+            )
+            raise ConfigError("--warehouse", self.warehouse, allowed)
         if is_in_catalog:
             if not _IDENTIFIER.fullmatch(self.table.replace(TOPIC, "t")):
                 raise ConfigError("TABLE", self.table, "namespace.name, for a table in a catalog")

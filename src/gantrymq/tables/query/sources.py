@@ -62,6 +62,8 @@ class Views:
             for source in (path for text in sources for path in expanded(text)):
                 if source.startswith(CLUSTER):
                     self._add_cluster(client_of(source.removeprefix(CLUSTER)))
+                elif "://" in source:
+                    raise ConfigError("SOURCE", source, "a store or table in a directory, or namesrv://HOST:PORT")
                 elif is_table(Path(source)):
                     self._add_table(Path(source))
                 else:
