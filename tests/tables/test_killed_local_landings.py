@@ -21,7 +21,7 @@ from gantrymq.tables.options import LandOptions
 from gantrymq.tables.partitions import PartitionBy
 from golden_stores import unpack
 from tables.kill_points import Killed, KillPoint, kill_point_of
-from tables.landing_cases import FORMATS, Lake, land, landing_of
+from tables.landing_cases import FORMATS, Lake, land, landing_of, line, put
 
 AS_TEXT = LandOptions(pattern=".*", body="text")
 COMMIT_ROWS = 450
@@ -145,8 +145,32 @@ def test_command_after_sigkill_lands_each_message_once(kind: TableFormat, tmp_pa
     (tmp_path / "whole").mkdir()
     whole, lake = Lake(tmp_path / "whole", kind), Lake(tmp_path, kind)
     land(whole, folder / "store")
-    command = [sys.executable, "-m", "gantrymq", "table", "land", str(folder / "store"), *lake.arguments]
-    command += ["--topics", ".*", "--commit-rows", "60"]
+    _land_under_sigkills(lake, folder / "store", rng, "--topics", ".*", "--commit-rows", "60")
+    assert lake.messages() == whole.messages()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FORMATS)
+def test_command_with_upserts_after_sigkill_leaves_last_row_of_each_key(
+    kind: TableFormat, tmp_path: Path, rng: random.Random
+) -> None:
+    store, lake, rows, bodies = tmp_path / "broker-a" / "store", Lake(tmp_path, kind), dict[int, int](), []
+    for number in range(900):
+        key = rng.randrange(60)
+        is_delete = rng.random() < 0.25
+        bodies.append(line(id=key, n=number, op="d" if is_delete else "u"))
+        rows[key] = number
+        if is_delete:
+            del rows[key]
+    put(store, bodies)
+    options = ["--body", "json", "--schema", "infer", "--upsert-by", "id", "--op-field", "op"]
+    _land_under_sigkills(lake, store, rng, "--topic", "orders", *options, "--commit-rows", "60")
+    assert sorted((row["id"], row["n"]) for row in lake.rows()) == sorted(rows.items())
+
+
+def _land_under_sigkills(lake: Lake, store: Path, rng: random.Random, *options: str) -> None:
+    """Land by the command, killed at random moments, and then to the end."""
+    command = [sys.executable, "-m", "gantrymq", "table", "land", str(store), *lake.arguments, *options]
     lived_s = 12.0
     for _ in range(12):
         began = time.monotonic()
@@ -161,4 +185,3 @@ def test_command_after_sigkill_lands_each_message_once(kind: TableFormat, tmp_pa
         break
     last = subprocess.run(command, check=False, capture_output=True, text=True)
     assert last.returncode == 0, last.stderr
-    assert lake.messages() == whole.messages()
