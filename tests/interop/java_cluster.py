@@ -19,7 +19,7 @@ from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
 from .fixed_ports import fixed_port
-from .java import JavaError, Line, Setting, java_words, run_java, setting_text
+from .java import JavaError, Line, Setting, java_words, run_java, setting_text, slow_down_idle_loop
 
 READY_SECONDS = 90
 FOR_TESTS: dict[str, Setting] = {
@@ -116,6 +116,7 @@ class JavaCluster:
             self._log.seek(0)
             raise JavaError("the real broker did not start\n" + "".join(self._log.readlines()[-40:]))
         ready = json.loads(line)
+        slow_down_idle_loop(self._process)
         self.namesrv, self.broker = ready["namesrv"], ready.get("broker", "")
 
     def stop(self) -> None:

@@ -20,7 +20,7 @@ from gantrymq import AdminClient
 from gantrymq.errors import GantrymqError
 
 from ..fixed_ports import fixed_port
-from ..java import JVM_OPTIONS, JavaError, Setting, java_program, setting_text
+from ..java import JVM_OPTIONS, JavaError, Setting, java_program, setting_text, slow_down_idle_loop
 from ..java_cluster import FOR_TESTS, SPARING, JavaCluster
 from .sdks import built_by_maven
 
@@ -137,8 +137,9 @@ class JavaProxy:
             words += ["-bc", str(self._broker_file())]
         environment = os.environ | {"ROCKETMQ_HOME": str(self._folder), "RMQ_PROXY_HOME": str(self._folder)}
         with (self._folder / "proxy" / "stdout").open("w") as out:
-            self._process.run(words, stdout=out, env=environment, cwd=self._folder)
+            proxy = self._process.run(words, stdout=out, env=environment, cwd=self._folder)
         await_port(self.endpoints, self._process)
+        slow_down_idle_loop(proxy)
 
     def stop(self) -> None:
         self._process.end(signal.SIGTERM)

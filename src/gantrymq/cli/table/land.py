@@ -101,11 +101,10 @@ def land(
     *sources, table = paths
     meant = target(table, format_, warehouse, catalog, catalog_set)
     from gantrymq.tables.options import LandOptions
-    from gantrymq.tables.partitions import PartitionBy
 
     options = LandOptions(
-        tuple(topic or ()), topics, retries, dlq, PartitionBy.parse(partition_by) if partition_by is not None else None,
-        body.value if body else None, schema, message, upsert_by=upsert_by, op_field=op_field,
+        tuple(topic or ()), topics, retries, dlq, partition_by, body.value if body else None, schema, message,
+        upsert_by=upsert_by, op_field=op_field,
         sources=tuple(sources), ttl_s=ttl, expire_s=expire,
     )  # fmt: skip
     running = _Running(sources, meant, options, commit_rows, compact=compact)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gantrymq.cli.options import whole_number
 from gantrymq.cli.table.options import span_or_none_s, span_s
+
+if TYPE_CHECKING:
+    from gantrymq.tables.partitions import PartitionBy
 
 
 class LandFormat(StrEnum):
@@ -66,10 +69,19 @@ MessageName = Annotated[
 ]
 Retries = Annotated[bool, typer.Option("--retries", help="Also the messages of these topics that wait for a retry.")]
 DeadLetters = Annotated[bool, typer.Option("--dlq", help="Also the dead letters of these topics.")]
+
+
+def _partition(text: str) -> PartitionBy:
+    from gantrymq.tables.partitions import PartitionBy
+
+    return PartitionBy.parse(text)
+
+
 PartitionOption = Annotated[
-    str | None,
+    Any,  # PartitionBy | None
     typer.Option(
         "--partition-by",
+        parser=_partition,
         metavar="COLUMN[,COLUMN...]",
         help="Of a new table: none, or day, hour (of store_timestamp) and columns with one value, such as topic,day.",
     ),

@@ -124,7 +124,7 @@ class DeltaFormatTable:
                 second.create_write_transaction([], "append", _PROBE, [], commit_properties=_properties(state))
                 raise TableError(self.name, _OVERWRITES)
         except DeltaError as error:
-            raise TableError(self.name, f"cannot be created: {_line(error)}") from error
+            raise TableError(self.name, f"cannot be created: {one_line(error)}") from error
         finally:
             for path in list(probe.files_below("", recursive=True)):
                 probe.remove(path)
