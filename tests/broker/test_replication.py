@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from broker_cases import BrokerCase, StartBroker, StartNamesrv
 
-from gantrymq.broker.server import BrokerServer
-from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
+from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import ConfigError, RemotingError
 from gantrymq.ha.server import MAX_CONNECTIONS
 from gantrymq.ha.slave_state import SlaveState
@@ -272,7 +271,7 @@ async def test_two_connections_of_one_slave_are_one_copy(start_broker: StartBrok
 
 
 async def test_only_slave_that_name_server_lists_is_a_vote(
-    start_namesrv: StartNamesrv, start_broker: StartBroker
+    start_namesrv: StartNamesrv, start_broker: StartBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     namesrv = await start_namesrv()
     case = await start_broker(**SMALL, **SYNC, namesrv_addr=namesrv.address)
@@ -282,6 +281,7 @@ async def test_only_slave_that_name_server_lists_is_a_vote(
         assert (await case.send()).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         (shown,) = (await status(case)).ha_connection_info
         assert (shown.in_sync, shown.voter) == (True, False)
+        await until(lambda: any("sends do not wait for a slave" in line for line in caplog.messages))
         header = RegisterBrokerRequestHeader(
             broker_name="broker-a", broker_addr="localhost:1", cluster_name="DefaultCluster", broker_id=1,
             ha_server_addr="127.0.0.1:2",
@@ -351,11 +351,12 @@ async def test_taken_port_refuses_start_and_leaves_no_store(start_broker: StartB
     assert not (tmp_path / "second").exists()
 
 
-async def test_wait_for_slaves_that_cannot_connect_is_refused(tmp_path: Path) -> None:
-    live = LiveConfig(BrokerConfig(listen_port=0))
-    live.update({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "haEnable": "false"})
-    with pytest.raises(ConfigError, match="haEnable"):
-        await BrokerServer(tmp_path / "store", live).start()
+async def test_wait_for_slaves_that_cannot_connect_is_refused() -> None:
+    live = LiveConfig()
+    live.update({"brokerRole": "SYNC_MASTER", "haEnable": "false"})
+    with pytest.raises(ConfigError, match="haEnable=False is not allowed: true if brokerRole=SYNC_MASTER and inSyncRe"):
+        live.update({"inSyncReplicas": "2"}, running=True)
+    assert live.store.in_sync_replicas == 1
 
 
 async def test_ha_info_has_addresses_of_master(start_broker: StartBroker) -> None:

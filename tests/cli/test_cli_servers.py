@@ -179,9 +179,14 @@ def test_failed_start_prints_one_line(process: Run, tmp_path: Path) -> None:
         taken = process("serve", "--store", tmp_path / "t", "--namesrv-port", 0, "--listen-port", port)
         assert (taken.code, taken.out) == (3, b"")
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in taken.err
+        of_ha = ("--set", f"haListenPort={port}")
+        ha_taken = process("serve", "--store", tmp_path / "t", "--namesrv-port", 0, *FREE, *of_ha)
+        assert (ha_taken.code, ha_taken.out) == (3, b"")
+        assert f"127.0.0.1:{port}: Address already in use: set haListenPort, or haEnable=false" in ha_taken.err
+        assert not (tmp_path / "t").exists()
         also = process("namesrv", "--listen-port", port)
         assert (also.code, also.err) == (3, f"gantrymq: cannot listen on 127.0.0.1:{port}: Address already in use\n")
-    for outcome in (locked, taken):
+    for outcome in (locked, taken, ha_taken):
         assert len(outcome.err.splitlines()) == 1
         assert outcome.err.startswith("gantrymq: ")
 

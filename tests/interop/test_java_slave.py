@@ -121,7 +121,7 @@ def test_java_slave_catches_up_after_sigkill_of_each_side(tmp_path: Path) -> Non
         OurBroker(tmp_path / "ours", settings, namesrv=cluster.namesrv) as master,
     ):
         with AdminClient(cluster.namesrv) as admin:
-            admin.create_topic("T", 4)
+            admin.create_topic("T")
         with JavaCluster(tmp_path / "java", SLAVE, namesrv=cluster.namesrv) as slave, sending(cluster.namesrv) as sent:
             for killed in (slave, master, slave, master):
                 until(lambda: has_voter(cluster.namesrv, master.address))

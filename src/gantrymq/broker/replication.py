@@ -14,8 +14,8 @@ from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.ports import bind_port
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT, BrokerRole
-from gantrymq.errors import ConfigError, RemotingError
+from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
+from gantrymq.errors import RemotingError
 from gantrymq.ha.server import HAServer, plain_host
 from gantrymq.ha.slave_state import SlaveState, SlaveView
 from gantrymq.logs import get_logger
@@ -27,6 +27,7 @@ from gantrymq.store.slave_acks import SlaveAcks
 _ASK_INTERVAL_S = 2.0
 _ASK_AGAIN_S = 1.0
 _MASTER_ID = 0
+_MAX_STRANGERS = 64
 _MAX_PORT = 65_535
 
 log = get_logger("gantrymq.broker")
@@ -51,6 +52,7 @@ class Replication:
         self._first_end = 0
         self._asking: asyncio.Task[None] | None = None
         self._ask_now = asyncio.Event()
+        self._strangers: set[str] = set()  # the addresses that are logged
         self.port = 0
 
     @property
@@ -63,12 +65,10 @@ class Replication:
     def reserve_port(self, listen_port: int) -> None:
         """Bind the port of haListenPort: by default one above ``listen_port``, or a free one if listenPort is 0.
 
-        Raises RemotingError if it is taken, ConfigError if acknowledgements wait for slaves that cannot connect.
+        Raises RemotingError if it is taken.
         """
         store, broker = self._config.store, self._config.broker
         if not store.ha_enable:
-            if store.broker_role is BrokerRole.SYNC_MASTER and store.in_sync_replicas > 1:
-                raise ConfigError("haEnable", "false", "true if brokerRole=SYNC_MASTER and inSyncReplicas is above 1")
             return
         port = store.ha_listen_port
         if port == NEXT_TO_LISTEN_PORT:
@@ -136,6 +136,18 @@ class Replication:
             if number != _MASTER_ID:
                 slaves.update(await _hosts(address))
         server.set_members(slaves)
+        if self.acks.waits:
+            self._name_strangers(server)
+
+    def _name_strangers(self, server: HAServer) -> None:
+        """Log slaves that copy the log and are no copies that sends wait for, once for each address."""
+        for slave in server.slaves:
+            host = slave.address.rpartition(":")[0]
+            is_stranger = slave.next_offset >= 0 and not slave.is_voter
+            if is_stranger and host not in self._strangers and len(self._strangers) < _MAX_STRANGERS:
+                self._strangers.add(host)
+                reason = "no name server lists its address for this broker, and haAllowedSlaves has it not"
+                log.warning("sends do not wait for a slave", slave=slave.address, reason=reason)
 
     # What requests show
 

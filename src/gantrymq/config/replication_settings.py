@@ -47,6 +47,12 @@ class ReplicationSettings:
     enable_auto_in_sync_replicas: bool = key("enableAutoInSyncReplicas", False)
     slave_timeout_ms: int = key("slaveTimeout", 3_000, min_value=0, max_value=INT_MAX)
 
+    def check_replication(self) -> None:
+        """Raise ConfigError for a bad network, or if acknowledgements would wait for slaves that cannot connect."""
+        self.allowed_slaves  # noqa: B018 (raises for a bad network)
+        if self.broker_role is BrokerRole.SYNC_MASTER and self.in_sync_replicas > 1 and not self.ha_enable:
+            raise ConfigError("haEnable", False, "true if brokerRole=SYNC_MASTER and inSyncReplicas is above 1")
+
     @cached_property
     def allowed_slaves(self) -> tuple[IPv4Network | IPv6Network, ...]:
         """The networks of haAllowedSlaves. Raises ConfigError."""

@@ -130,7 +130,7 @@ class MessageStoreConfig(ReplicationSettings):
         """Validate every value, and the texts that are lists."""
         check_values(self)
         self.commit_log_directories, self.read_only_commit_log_directories  # noqa: B018 (raise for a bad path)
-        self.allowed_slaves  # noqa: B018 (raises for a bad network)
+        self.check_replication()
         units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)
         object.__setattr__(self, "mapped_file_size_consume_queue", units * _UNIT_SIZE)
         hours = self.delete_when.rstrip(";").split(";")  # Java's split drops empty parts at the end

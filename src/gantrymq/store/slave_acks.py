@@ -106,7 +106,11 @@ class SlaveAcks:
         with self._guard:
             is_done = self._acknowledged_by(copies) >= end_offset
             heap = self._waiting.setdefault(copies, [])
-            late = _pop_while(heap, lambda entry: entry.deadline_s <= now_s)
+            late = [
+                entry
+                for other in self._waiting.values()
+                for entry in _pop_while(other, lambda entry: entry.deadline_s <= now_s)
+            ]
             if not is_done:
                 heapq.heappush(heap, _Entry(end_offset, next(self._numbers), now_s + self.timeout_s, request))
         if is_done:
