@@ -341,6 +341,16 @@ async def test_master_whose_acknowledgements_wait_for_nobody_says_so(
     assert any("SYNC_MASTER waits for no slave: set inSyncReplicas=2" in line for line in caplog.messages)
 
 
+@pytest.mark.parametrize(("allowed", "warned"), [("", True), ("10.0.0.0/8", False)])
+async def test_guarded_broker_with_open_ha_port_says_so(
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture, tmp_path: Path, allowed: str, warned: bool
+) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts: []\n")
+    await start_broker(acl_enable=True, acl_plain_file=str(accounts), bind_address="0.0.0.0", ha_allowed_slaves=allowed)
+    assert any("aclEnable does not guard the HA port" in line for line in caplog.messages) is warned
+
+
 async def test_taken_port_refuses_start_and_leaves_no_store(start_broker: StartBroker, tmp_path: Path) -> None:
     first = await start_broker()
     port = first.server.replication.port

@@ -36,7 +36,7 @@ from gantrymq.broker.processors.table import dispatcher, routes
 from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.replication import Replication
 from gantrymq.broker.sessions.sessions import Sessions
-from gantrymq.broker.start_warnings import warn_of_lost_routes, warn_of_no_copies, warn_of_unsupported_attributes
+from gantrymq.broker.start_warnings import warn_of_lost_routes, warn_of_replication, warn_of_unsupported_attributes
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.storage import Storage
 from gantrymq.broker.store_log import log_failure, log_opening
@@ -208,7 +208,7 @@ class BrokerServer:
             recover_offsets(store, self.tables.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         warn_of_lost_routes(self.tables.topics, self._fs, self._path)
         warn_of_unsupported_attributes(self.tables)
-        warn_of_no_copies(self.config)
+        warn_of_replication(self.config)
         return store
 
     def _arrived(self, topic: str, queue_id: int, max_offset: int) -> None:

@@ -14,6 +14,8 @@ from gantrymq.logs import get_logger
 from gantrymq.store.lost_routes import describe, user_topics
 from gantrymq.store.paths import StorePaths
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
 log = get_logger("gantrymq.broker")
 
 
@@ -29,9 +31,14 @@ def warn_of_lost_routes(topics: TopicConfigManager, fs: FileSystem, store: Path)
             log.warning("the table of topics is lost", path=str(paths.config), reason=describe(lost))
 
 
-def warn_of_no_copies(config: LiveConfig) -> None:
-    """Warn if the broker is a SYNC_MASTER whose acknowledgements wait for no slave, as with RocketMQ's defaults."""
-    store = config.store
+def warn_of_replication(config: LiveConfig) -> None:
+    """Warn of a SYNC_MASTER that waits for no slave, and of a guarded broker whose log anyone may copy.
+
+    Both are so with RocketMQ's defaults.
+    """
+    store, broker = config.store, config.broker
+    if broker.acl_enable and store.ha_enable and not store.ha_allowed_slaves and broker.bind_address not in _LOOPBACK:
+        log.warning("aclEnable does not guard the HA port: set haAllowedSlaves, or haEnable=false without slaves")
     if store.broker_role is BrokerRole.SYNC_MASTER and store.in_sync_replicas <= 1:
         log.warning("SYNC_MASTER waits for no slave: set inSyncReplicas=2", in_sync_replicas=store.in_sync_replicas)
 

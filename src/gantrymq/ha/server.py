@@ -225,13 +225,19 @@ class HAServer:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            now_s = self._clock.monotonic_s()
-            for connection in list(self._connections):
-                connection.tick(now_s)
-            if self._config().ha_allowed_slaves != self._seen_allowed:
-                self._apply_allowed()
-            if self._log.max_offset != self._seen_end:  # a write buffer was committed
-                self._wake_all()
+            try:
+                self._look()
+            except Exception:
+                log.exception("slaves could not be examined")
+
+    def _look(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for connection in list(self._connections):
+            connection.tick(now_s)
+        if self._config().ha_allowed_slaves != self._seen_allowed:
+            self._apply_allowed()
+        if self._log.max_offset != self._seen_end:  # a write buffer was committed
+            self._wake_all()
 
 
 def plain_host(host: str) -> str:

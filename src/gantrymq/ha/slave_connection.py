@@ -19,6 +19,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, HAFrameError
 from gantrymq.ha.frames import ReportReader, encode_header
 from gantrymq.ha.slave_state import SlaveState, SlaveView
+from gantrymq.logs import get_logger
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.mapped_file import MappedFile
 
@@ -29,6 +30,8 @@ _READ_BYTES = 4096
 _LARGEST_OFFSET = 1 << 56  # a larger one is text or a TLS handshake
 _POLL_S = 0.002  # for a write buffer that is not committed yet
 _UNREADABLE = (errno.EFAULT, errno.EIO)  # of mapped bytes whose disk fails, or whose file was cut
+
+log = get_logger("gantrymq.ha")
 
 
 class _Part(NamedTuple):
@@ -212,6 +215,9 @@ class SlaveConnection:
                 self.close(SlaveState.UNREADABLE)
             except OSError as error:
                 self.close(SlaveState.UNREADABLE if error.errno in _UNREADABLE else SlaveState.LEFT)
+            except Exception:  # the slave would wait for ever
+                log.exception("the log could not be sent to a slave", slave=self.address)
+                self.close(SlaveState.UNREADABLE)
 
     def _has_something(self) -> bool:
         return bool(self._header or self._left) or 0 <= self._position < self._log.max_offset
