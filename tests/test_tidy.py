@@ -45,14 +45,15 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "service": {"clock"},
     "store": BELOW_STORE,
     "remoting": {"logs", "model"},
+    "ha": BELOW_STORE | {"store", "logs"},
     "namesrv": {"clock", "config", "fs", "logs", "model", "remoting", "service"},
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
     "metrics": {"logs", "config", "service"},
-    "broker": BELOW_STORE | {"store", "remoting", "logs", "filter", "metrics"},
+    "broker": BELOW_STORE | {"store", "ha", "remoting", "logs", "filter", "metrics"},
     "grpc": {"client", "clock", "config", "format", "logs", "metrics", "model", "remoting"},
     "pytest_plugin": {"embedded"},
     "embedded": BELOW_STORE
-    | {"store", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},
+    | {"store", "ha", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},
     "tools": BELOW_STORE | {"store"},
     "page": set(),
     "console": BELOW_STORE

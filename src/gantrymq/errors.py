@@ -37,6 +37,7 @@ In brackets is the class of Python that an error has as a second base::
     │   ├── RemotingConnectError (ConnectionError)
     │   ├── RemotingTimeoutError (TimeoutError)
     │   └── RemotingTooMuchRequestError
+    ├── HAFrameError
     ├── MQClientError
     │   ├── SendFailedError
     │   ├── RequestTimeoutError (TimeoutError)
@@ -297,6 +298,10 @@ class RemotingTimeoutError(RemotingError, TimeoutError):
 
 class RemotingTooMuchRequestError(RemotingError):
     """Too many requests wait for an answer."""
+
+
+class HAFrameError(GantrymqError):
+    """The peer of a replication connection sent bytes that cannot be a frame of RocketMQ's HA service."""
 
 
 class MQClientError(GantrymqError):
