@@ -55,8 +55,9 @@ def show_progress(query: StreamingQuery) -> None:
     shown = -1
     while query.isActive:
         query.awaitTermination(1)
-        progress = query.lastProgress
-        if progress is not None and progress["batchId"] > shown:
+        for progress in query.recentProgress:
+            if progress["batchId"] <= shown:
+                continue
             shown = progress["batchId"]
             waiting = offsets_behind(progress["sources"][0]).get("offsetsBehindLatest", 0)
             print(f"batch {shown}: {progress['numInputRows']:,} messages, {waiting:,} wait", flush=True)

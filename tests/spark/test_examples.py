@@ -75,11 +75,11 @@ def test_continuous_dispatch_continues_after_kill(spark: SparkSession, tmp_path:
         env=environment, start_new_session=True,
     ) as running:  # fmt: skip
         assert running.stdout is not None
-        for line in running.stdout:
-            if line.startswith("batch 1:"):
-                assert "200 messages" in line
-                break
-        os.killpg(running.pid, signal.SIGKILL)
+        try:
+            line = next(line for line in running.stdout if line.startswith("batch 1:"))
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert "200 messages" in line
     dispatching = example("continuous_dispatch")
     with open_store(path=source) as store:
         store.put_batch(numbered(100, first=3000))
