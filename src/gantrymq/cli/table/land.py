@@ -35,7 +35,7 @@ from gantrymq.cli.table.land_options import (
     Ttl,
     UpsertBy,
 )
-from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, target
+from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, shown_offsets, target
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
 
 if TYPE_CHECKING:
@@ -111,10 +111,7 @@ def land(
     with ExitStack() as stack:
         running.metrics = stack.enter_context(exported_metrics(set_))
         if commit_group is not None:
-            from gantrymq.tables.sources.group_offsets import group_offsets
-
-            offsets = group_offsets(sources, commit_group, client_settings(sources), warn)
-            running.show_positions(stack.enter_context(offsets))
+            running.show_positions(stack.enter_context(shown_offsets(sources, commit_group)))
         if engine is Engine.SPARK:
             from gantrymq.cli.spark_engine import on_spark
 

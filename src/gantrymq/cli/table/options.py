@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from gantrymq.model.spans import parse_span_ms
 if TYPE_CHECKING:
     from gantrymq.client.settings import ClientSettings
     from gantrymq.tables.local.target import TableTarget
+    from gantrymq.tables.sources.group_offsets import GroupOffsets
 
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table: a path, a URI, or namespace.name.")]
 _MAX_SPAN_S = 100 * 366 * 86_400  # a sleep of centuries overflows the platform's clock
@@ -61,6 +63,14 @@ def client_settings(sources: list[str]) -> ClientSettings:
         return {}
     settings = ClusterConnection.read({"namesrv": name_servers}).settings
     return {**settings, "namespace": ""}  # topics are named in full, as in a store
+
+
+def shown_offsets(sources: list[str], group: str) -> AbstractContextManager[GroupOffsets]:
+    """The offsets of a group that shows the positions of a landing. Raises ConfigError."""
+    from gantrymq.cli.terminal import warn
+    from gantrymq.tables.sources.group_offsets import group_offsets
+
+    return group_offsets(sources, group, client_settings(sources), warn)
 
 
 def target(

@@ -16,7 +16,7 @@ from gantrymq.tables.local.target import TableFormat, TableTarget
 from gantrymq.tables.options import LandOptions
 from gantrymq.tables.partitions import PartitionBy
 from gantrymq.tables.sources import TableSources
-from gantrymq.tables.sources.group_offsets import group_offsets
+from gantrymq.tables.sources.group_offsets import GroupOffsets, group_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,13 +84,17 @@ def land(
             offsets = stack.enter_context(group_offsets(sources, commit_group, client_settings, _LOGGER.warning))
         for meant, wanted in tables_of(target, options, make_source):
             landing = Landing(SparkEngine(meant.open(), spark), make_source, wanted, rows)
-            for commit in landing.run_pass():
-                if on_commit is not None:
-                    on_commit(commit)
-                if offsets is not None:
-                    offsets.commit(commit.state.queues)
-            if offsets is not None:
-                offsets.commit(landing.state.queues)  # an earlier run may have ended before it
+            _run(landing, on_commit, offsets)
             landing.maintain(compact=compact, is_exact=True)
             summaries.append(landing.summary)
     return joined(summaries)
+
+
+def _run(landing: Landing, on_commit: Callable[[Commit], object] | None, offsets: GroupOffsets | None) -> None:
+    for commit in landing.run_pass():
+        if on_commit is not None:
+            on_commit(commit)
+        if offsets is not None:
+            offsets.commit(commit.state.queues)
+    if offsets is not None:
+        offsets.commit(landing.state.queues)  # an earlier run may have ended before it
