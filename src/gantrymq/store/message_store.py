@@ -80,6 +80,7 @@ class StoreOptions:
     config: MessageStoreConfig
     given: Collection[str]
     housekeeping: bool
+    delivers: bool
     accepts_missing_end: bool
 
 
@@ -122,7 +123,7 @@ class MessageStore(ReadingStore):
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:
             self._load(options, callbacks)
-            self._start(options.housekeeping, callbacks)
+            self._start(options, callbacks)
         except BaseException:
             self._lock.release()
             raise
@@ -141,6 +142,7 @@ class MessageStore(ReadingStore):
         on_arrival: Arrival | None = None,
         on_failure: OnFailure | None = None,
         housekeeping: bool = True,
+        delivers: bool = True,
         accepts_missing_end: bool = False,
         meter: StoreMeter = NO_METER,
     ) -> MessageStore:
@@ -165,7 +167,7 @@ class MessageStore(ReadingStore):
             require_store(files, StorePaths.of(path, config), creates=create)
         return cls(
             path,
-            StoreOptions(config, given, housekeeping, accepts_missing_end),
+            StoreOptions(config, given, housekeeping, delivers, accepts_missing_end),
             StoreCallbacks(progress, on_arrival, on_failure, meter),
             fs=files,
             clock=clock or SystemClock(),
@@ -236,7 +238,7 @@ class MessageStore(ReadingStore):
         if self._pool is not None:
             lend_buffer(self._pool, file, fail_fast=self.flush_policy.fails_without_buffer)
 
-    def _start(self, housekeeping: bool, callbacks: StoreCallbacks) -> None:
+    def _start(self, options: StoreOptions, callbacks: StoreCallbacks) -> None:
         """Build the parts that work while the store is open, and start their services."""
         config, policy, log, clock = self.config, self.flush_policy, self._log, self._clock
         if policy.lends_buffers:
@@ -290,7 +292,7 @@ class MessageStore(ReadingStore):
             reput_runner,
             self._runner(FlushConsumeQueueService(self._queues, log, self._checkpoint, policy)),
             self._runner(self._watch()),
-            *(self._housekeepers(callbacks.meter) if housekeeping else ()),
+            *(self._housekeepers(callbacks.meter if options.delivers else None) if options.housekeeping else ()),
         ]
         for runner in self._runners:
             runner.start()
@@ -309,7 +311,7 @@ class MessageStore(ReadingStore):
         directories = (*paths.writable_commit_logs, paths.consume_queue, paths.index)
         return StoreWatch(self._fs, directories, paths.lock, self._lock, self._log, lambda: self._index)
 
-    def _housekeepers(self, meter: StoreMeter) -> list[ServiceRunner]:
+    def _housekeepers(self, meter: StoreMeter | None) -> list[ServiceRunner]:
         log, config, live = self._log, self.config, self._live
         queue_cleaner = live.add(
             CleanConsumeQueueService(
@@ -324,6 +326,11 @@ class MessageStore(ReadingStore):
                 start_ms=self._clock.now_ms(),
             )
         )  # fmt: skip
+        cleaners = [self._runner(self._log_cleaner, by_calendar=True), queue_runner]
+        return [*(self._deliverers(meter) if meter is not None else ()), *cleaners]
+
+    def _deliverers(self, meter: StoreMeter) -> list[ServiceRunner]:
+        config, live = self.config, self._live
         delivery = Delivery(
             put=self._deliver,
             append=self.append,
@@ -337,8 +344,6 @@ class MessageStore(ReadingStore):
         return [
             self._runner(self._schedule, by_calendar=True),
             *([self._runner(self.timers, by_calendar=True)] if self.timers is not None else ()),
-            self._runner(self._log_cleaner, by_calendar=True),
-            queue_runner,
         ]
 
     def _deliver(self, message: Message) -> PutMessageResult:
@@ -416,6 +421,7 @@ class MessageStore(ReadingStore):
     check = forward("_puts", Puts.check)
     check_ahead = forward("_puts", Puts.check_ahead)
     append_checked = forward("_puts", Puts.append_checked)
+    append_copied = forward("_puts", Puts.append_copied)
     next_offset_in_queue = forward("_puts", Puts.next_offset_in_queue)
     until_durable = forward("_durability", Durability.until_durable)
     ask_for_flush = forward("_durability", Durability.ask_for_flush)
