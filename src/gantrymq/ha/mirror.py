@@ -4,7 +4,7 @@ History. A Java master that is asked for offset 0 sends its last file only, and 
 mirror of a log that begins at 0 therefore asks for offset 1. The byte before is the first one of a record's size, which
 is 0 in every record below 16 MiB; the record's parts must add up to its size, so a wrong guess fails the check.
 
-Identity. A mirror that holds something asks for its last bytes again, the whole last message at least. If they
+Identity. A mirror that holds something asks for its last bytes again, as a rule from its last message on. If they
 differ, the log is another one, or the master has lost its end and has written other messages since.
 
 No vote. A Java master counts a connection as a slave that has everything up to its last report, and the request is a
@@ -31,7 +31,7 @@ from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.lookup import ReadingStore
 from gantrymq.store.message_store import MessageStore
 
-_OVERLAP_BYTES = 4096
+_OVERLAP_BYTES, _MOST_OVERLAP_BYTES = 4096, 8 << 20  # a file may end with 4 MiB of zeros, which identify no log
 _POLL_S = 0.25
 _ASK_COPYING_S, _ASK_IN_SYNC_S = 2.0, 10.0  # how often the master is asked for its end
 _VOTE_MARGIN_S = 0.5
@@ -208,7 +208,7 @@ class Mirror:
             link.report_again(_NOTHING if has_begun else max(tail.begin, 1))
             for name, error in store.failures:
                 raise error if isinstance(error, StoreError) else StoreError(store.path, f"{name}: {error}")
-            self._look_at_master(store, copy, is_idle=not received_bytes)
+            self._look_at_master(store, copy, is_idle=not any(frame.body for frame in frames))
             if goal is not None and copy.end_offset >= goal:
                 return True
             if self._rate and received_bytes:
@@ -220,8 +220,9 @@ class Mirror:
         try:
             for frame in frames:
                 body = tail.compare(frame)
-                copy.receive(frame.end_offset - len(body), body)
-                self._copied_bytes += len(body)
+                if tail.is_compared:
+                    copy.receive(frame.end_offset - len(body), body)
+                    self._copied_bytes += len(body)
         finally:
             self._records += copy.records - records
             self._newest_ms = copy.newest_ms or self._newest_ms
@@ -307,8 +308,8 @@ class _HeldTail:
                 f"the copy ends at offset {self.end} and the master's log at {master.max_offset}: the master has lost "
                 "its end, or is another one; copy into another directory",
             )
-        last = held.lookup.queues.last_phy_offset
-        wanted = min(self.end - _OVERLAP_BYTES, last if last > 0 else self.end)
+        last, wanted = held.lookup.queues.last_phy_offset, self.end - _OVERLAP_BYTES
+        wanted = last if wanted - _MOST_OVERLAP_BYTES < last < wanted else wanted
         self.begin = min(max(wanted, log.min_offset, master.min_offset, int(self.end > 0)), self.end)
         self._at = self.begin
 
