@@ -29,7 +29,9 @@ def mirror(cluster: JavaCluster, store: Path, *options: str) -> Iterator[subproc
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def until(process: subprocess.Popen[str], end_offset: int) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def log_end(cluster: JavaCluster) -> int:
 
 
 def some(count: int, topic: str = "T") -> list[dict[str, Any]]:
-    return [{"topic": topic, "body": "x" * 3000, "keys": [f"key-{number}"]} for number in range(count)]
+    return [{"topic": topic, "body": "x" * 3000, "keys": f"key-{number}"} for number in range(count)]
 
 
 def tool(*words: str) -> subprocess.CompletedProcess[str]:
@@ -81,8 +83,9 @@ def test_mirror_of_a_real_master_has_its_whole_log_and_survives_kills(tmp_path: 
             assert json.loads(found.stdout.splitlines()[0])["topic"] == "Later"
             assert tool("store", "verify", str(copy)).returncode == 0
             process.send_signal(signal.SIGTERM)
-            assert json.loads(process.communicate()[0].splitlines()[-1])["kind"] == "summary"
-            assert process.returncode == 0
+            assert process.stdout is not None
+            assert json.loads(list(process.stdout)[-1])["kind"] == "summary"
+            assert process.wait() == 0
         assert same_log(master, copy, end)
         assert end > 3 * FILE_BYTES
     assert tool("store", "verify", str(copy)).returncode == 0
