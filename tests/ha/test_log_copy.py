@@ -5,7 +5,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from mirror_cases import LogBytes, copied, open_copy
 
 from faulty_file_system import FaultyFileSystem, broken_disk, disk_full
 from gantrymq.errors import GantrymqError, LogCopyError
@@ -13,13 +12,14 @@ from gantrymq.format.record import MAGIC_BLANK, Layout, read_layout
 from gantrymq.fs.api import Bytes
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.ha.copy import CopyState, LogCopy
+from gantrymq.ha.copy import CheckedLogCopy, CopyState
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
 from gantrymq.tools.reports import Severity
 from gantrymq.tools.verify import verify_store
 from golden_stores import unpack
+from mirror_cases import LogBytes, copied, open_copy
 from store_cases import SMALL, content
 
 HEALTHY = ("broker-features", "direct-mixed", "retention")
@@ -35,7 +35,7 @@ def cuts(log: LogBytes, rng: random.Random, begin: int) -> list[int]:
     return offsets
 
 
-def feed(copy: LogCopy, log: LogBytes, offsets: list[int]) -> None:
+def feed(copy: CheckedLogCopy, log: LogBytes, offsets: list[int]) -> None:
     for begin, end in pairwise(offsets):
         copy.receive(begin, log.data[begin - log.begin : end - log.begin])
 
@@ -45,7 +45,7 @@ def test_log_cut_anywhere_is_copied_byte_for_byte_and_dispatched(name: str, tmp_
     original = unpack(name, tmp_path) / "store"
     log, path = LogBytes(original), tmp_path / "copy"
     with open_copy(path, log) as store:
-        copy = LogCopy(store.append_copied, log.file_size, log.begin)
+        copy = CheckedLogCopy(store.append_copied, log.file_size, log.begin)
         feed(copy, log, cuts(log, rng, log.begin))
         assert (copy.end_offset, copy.received_offset) == (log.end, log.end)
     assert copied(path, log) == log.data
@@ -61,7 +61,7 @@ def test_log_cut_anywhere_is_copied_byte_for_byte_and_dispatched(name: str, tmp_
 def test_log_from_zero_with_its_first_byte_known_is_copied_whole(tmp_path: Path, rng: random.Random) -> None:
     log, path = LogBytes(unpack("broker-features", tmp_path) / "store"), tmp_path / "copy"
     with open_copy(path, log) as store:
-        copy = LogCopy(store.append_copied, log.file_size, 0, b"\0")
+        copy = CheckedLogCopy(store.append_copied, log.file_size, 0, b"\0")
         feed(copy, log, cuts(log, rng, 1))
     assert copied(path, log) == log.data
 
@@ -96,7 +96,7 @@ def test_any_flipped_bit_of_a_header_or_body_ends_the_copy_before_that_record(
         checked = [*range(12), *range(28, 36), *range(layout.body_at, layout.body_at + layout.body_length)]
         damaged = bytearray(log.data)
         damaged[begin + rng.choice(checked)] ^= 1 << rng.randrange(8)
-        copy, fed = LogCopy(append_nowhere, log.file_size, 0), 0
+        copy, fed = CheckedLogCopy(append_nowhere, log.file_size, 0), 0
         state, reason = "", ""
         try:
             while fed < log.end:
@@ -113,7 +113,7 @@ def test_any_flipped_bit_of_a_header_or_body_ends_the_copy_before_that_record(
 def test_bytes_at_another_offset_are_refused_and_change_nothing(tmp_path: Path) -> None:
     log = LogBytes(unpack("broker-features", tmp_path) / "store")
     appended: list[int] = []
-    copy = LogCopy(lambda data, offset, _: appended.append(len(data)), log.file_size, 0)
+    copy = CheckedLogCopy(lambda data, offset, _: appended.append(len(data)), log.file_size, 0)
     copy.receive(0, log.data[:50])
     for offset in (0, 49, 51, 1 << 40):
         with pytest.raises(LogCopyError, match=f"wrong offset: the master sent offset {offset}, not 50"):
@@ -123,13 +123,13 @@ def test_bytes_at_another_offset_are_refused_and_change_nothing(tmp_path: Path) 
 
 
 def test_blank_that_does_not_fill_its_file_ends_the_copy() -> None:
-    copy = LogCopy(append_nowhere, 4096, 0)
+    copy = CheckedLogCopy(append_nowhere, 4096, 0)
     with pytest.raises(LogCopyError, match="bad record: the master sent no valid record at offset 0: size"):
         copy.receive(0, (4000).to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big"))
 
 
 def test_zeros_are_no_records() -> None:
-    copy = LogCopy(append_nowhere, 4096, 0)
+    copy = CheckedLogCopy(append_nowhere, 4096, 0)
     with pytest.raises(LogCopyError, match="bad record: the master sent no valid record at offset 0: zeros"):
         copy.receive(0, bytes(300))
 
@@ -144,7 +144,7 @@ def killed_at(path: Path, log: LogBytes, fs: KillableFileSystem, rng: random.Ran
     """Copy from the log's end on, and kill the file system somewhere."""
     store = MessageStore.open(path, log.config, housekeeping=False, delivers=False, fs=fs)
     try:
-        copy = LogCopy(store.append_copied, log.file_size, store.max_phy_offset)
+        copy = CheckedLogCopy(store.append_copied, log.file_size, store.max_phy_offset)
         offsets = cuts(log, rng, copy.end_offset)
         at = rng.randrange(len(offsets))
         feed(copy, log, offsets[: at + 1])
@@ -169,7 +169,7 @@ def test_killed_copy_continues_at_its_last_whole_record(tmp_path: Path, rng: ran
             assert reader.problems == []
         assert held_log(path)[:end] == log.data[:end]
     with open_copy(path, log) as store:
-        copy = LogCopy(store.append_copied, log.file_size, store.max_phy_offset)
+        copy = CheckedLogCopy(store.append_copied, log.file_size, store.max_phy_offset)
         feed(copy, log, cuts(log, rng, copy.end_offset))
     assert copied(path, log) == log.data
     assert [one for one in verify_store(path) if one.level is Severity.DAMAGE] == []
@@ -182,7 +182,7 @@ def test_failed_append_raises_and_leaves_whole_records(error: object, tmp_path: 
         path = tmp_path / f"copy-{number}"
         fs = FaultyFileSystem(RealFileSystem(), 0, error)  # type: ignore[arg-type]
         store = MessageStore.open(path, log.config, housekeeping=False, delivers=False, fs=fs)
-        copy, failed = LogCopy(store.append_copied, log.file_size, 0), False
+        copy, failed = CheckedLogCopy(store.append_copied, log.file_size, 0), False
         fs.fail_at = len(fs.operations) + rng.randrange(1, 40)
         try:
             feed(copy, log, cuts(log, rng, 0))
@@ -211,7 +211,7 @@ def test_deleted_and_recreated_topic_begins_again_in_a_copy(tmp_path: Path) -> N
             master.put(Message("t", b"new %d" % number))
     log = LogBytes(tmp_path / "master")
     with open_copy(tmp_path / "copy", log) as store:
-        copy = LogCopy(store.append_copied, log.file_size, 0)
+        copy = CheckedLogCopy(store.append_copied, log.file_size, 0)
         copy.receive(0, log.data)
     with StoreReader.open(tmp_path / "copy") as reader:
         assert [message.body for message in content(reader)["t", 0].values()] == [b"new 0", b"new 1", b"new 2"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mirror_cases import FakeMaster, FastClock, LogBytes, copied, open_copy
 
 from gantrymq.errors import DiskError, GantrymqError, LogCopyError, StoreError
 from gantrymq.fs.killable import KillableFileSystem
@@ -18,6 +17,7 @@ from gantrymq.ha.mirror import Mirror, Progress
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
 from golden_stores import unpack
+from mirror_cases import FakeMaster, FastClock, LogBytes, copied, open_copy
 
 pytestmark = pytest.mark.timeout(60)
 

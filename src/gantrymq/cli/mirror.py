@@ -116,12 +116,12 @@ def _reading(source: BrokerSource, entries: dict[str, str], keep_s: float | None
     if keep_s is not None:
         given.setdefault("fileReservedTime", str(max(-int(-keep_s // _HOUR_S), 1)))
         given.setdefault("deleteWhen", _EACH_HOUR)
-    asked = read_settings(given)
-    asked.require_honoured(Work.WRITE)
-    for warning in asked.warnings:
+    user = read_settings(given)
+    user.require_honoured(Work.WRITE)
+    for warning in user.warnings:
         warn(warning)
     reading = read_settings({**source.shape(), **given, "transientStorePoolEnable": "false"})
-    return type(reading)(reading.config, asked.given, (), given)
+    return type(reading)(reading.config, user.given, (), given)
 
 
 def _check(mirror: Mirror, path: Path, reading: Reading) -> None:

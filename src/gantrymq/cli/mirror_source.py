@@ -41,8 +41,8 @@ class BrokerSource:
 
     def extent(self) -> tuple[int, int]:
         """Return the first offset of its log and the offset after its last byte. Raises GantrymqError."""
-        found = self._admin.broker_runtime_info(self._address)
-        return max(int(found["commitLogMinOffset"]), 0), max(int(found["commitLogMaxOffset"]), 0)
+        runtime = self._admin.broker_runtime_info(self._address)
+        return max(int(runtime["commitLogMinOffset"]), 0), max(int(runtime["commitLogMaxOffset"]), 0)
 
     def shape(self) -> dict[str, str]:
         """The broker's settings that shape the files of its store. Raises GantrymqError."""

@@ -49,7 +49,7 @@ class CopyState(StrEnum):
     OTHER_FILE_SIZE = "other file size"
 
 
-class LogCopy:
+class CheckedLogCopy:
     """Appends a master's log to a log with files of ``file_size`` bytes that ends at ``end_offset``.
 
     ``received`` are bytes after that end which are known already. ``records`` and ``newest_ms`` are the number of

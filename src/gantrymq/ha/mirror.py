@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError, HAFrameError, LogCopyError, StoreError
 from gantrymq.fs.api import Bytes
-from gantrymq.ha.copy import Append, CopyState, LogCopy
+from gantrymq.ha.copy import Append, CheckedLogCopy, CopyState
 from gantrymq.ha.frames import LogFrame
 from gantrymq.ha.master_link import RECEIVE_BYTES, RECONNECT_S, MasterLink
 from gantrymq.store.log.commit_log import CommitLog
@@ -184,7 +184,7 @@ class Mirror:
             self._set(store, CopyState.MASTER_EMPTY)
             self._rest(_EMPTY_S)
             return goal is not None
-        copy = LogCopy(_append_into(store), master.file_size, tail.end, b"" if tail.end else b"\0")
+        copy = CheckedLogCopy(_append_into(store), master.file_size, tail.end, b"" if tail.end else b"\0")
         if goal is not None and copy.end_offset >= goal:
             return True
         if tail.begin < tail.end and not self._wait_for_votes(master):
@@ -192,7 +192,9 @@ class Mirror:
         with self._link(master, max(tail.begin, 1)) as link:
             return self._follow(store, link, copy, tail, goal)
 
-    def _follow(self, store: MessageStore, link: MasterLink, copy: LogCopy, tail: _HeldTail, goal: int | None) -> bool:
+    def _follow(
+        self, store: MessageStore, link: MasterLink, copy: CheckedLogCopy, tail: _HeldTail, goal: int | None
+    ) -> bool:
         most_bytes = min(max(self._rate // 4, _LEAST_RECEIVED_BYTES), RECEIVE_BYTES) if self._rate else RECEIVE_BYTES
         has_begun = False
         while not self._stopped():
@@ -215,7 +217,7 @@ class Mirror:
                 self._sleep(received_bytes / self._rate)
         return True
 
-    def _take(self, frames: list[LogFrame], copy: LogCopy, tail: _HeldTail) -> None:
+    def _take(self, frames: list[LogFrame], copy: CheckedLogCopy, tail: _HeldTail) -> None:
         records = copy.records
         try:
             for frame in frames:
@@ -227,7 +229,7 @@ class Mirror:
             self._records += copy.records - records
             self._newest_ms = copy.newest_ms or self._newest_ms
 
-    def _look_at_master(self, store: MessageStore, copy: LogCopy, *, is_idle: bool) -> None:
+    def _look_at_master(self, store: MessageStore, copy: CheckedLogCopy, *, is_idle: bool) -> None:
         """Ask for the master's end now and then, and name a copy that retention has left behind."""
         master = self._master
         assert master is not None, "a connection has one"

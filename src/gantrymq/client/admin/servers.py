@@ -212,10 +212,10 @@ class ServerAdmin(AdminBase):
 
 
 def _ha_address(response: RemotingCommand, address: str) -> str:
-    found = success(response, address).ext_fields.get("masterHaAddress", "")
-    if not found:
+    ha_address = success(response, address).ext_fields.get("masterHaAddress", "")
+    if not ha_address:
         raise MQClientError(f"the broker at {address} is no master, or has no HA port")
-    return found
+    return ha_address
 
 
 def _json_object(response: RemotingCommand, address: str) -> dict[str, Any] | None:
