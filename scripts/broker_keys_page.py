@@ -135,6 +135,7 @@ def broker_rows(names: Mapping[str, Any]) -> list[str]:
     ours = write_fields(MessageStoreConfig()) | write_fields(BrokerConfig())
     java = java_defaults(names, BROKER_CLASSES) | dict.fromkeys(names["startup"])
     java |= {"listenPort": "10911"}  # BrokerStartup sets it
+    ours["haListenPort"] = java["haListenPort"] or ""  # listenPort + 1 in both
     java |= {key: row.default for key, row in WITHOUT_EFFECT.items() if row.default is not None}
     rows = []
     for key in sorted(java, key=str.lower):

@@ -180,7 +180,7 @@ async def test_unlisted_request_code_needs_administrator(start_with_accounts: St
     broker = await start_with_accounts(ACL.replace("DENY", "PUB|SUB"))
     listed = routes_of(broker)
     unlisted = [code for code in RequestCode if int(code) not in listed]
-    assert {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, RequestCode.EXCHANGE_BROKER_HA_INFO} <= set(unlisted)
+    assert {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, RequestCode.ADD_BROKER} <= set(unlisted)
     for code in [*unlisted, 0, -1, 9_999, 31_000, 1 << 30]:
         refused = await ask(broker, code, ORDERS, topic="orders", consumerGroup="billing")
         assert (refused.code, "Need admin permission" in str(refused.remark)) == (ResponseCode.NO_PERMISSION, True)
@@ -353,6 +353,7 @@ async def test_request_for_whole_broker_needs_administrator(start_with_accounts:
         *(RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
         *(RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_PRODUCER_CONNECTION_LIST),
         *(RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_HA_STATUS),
+        RequestCode.EXCHANGE_BROKER_HA_INFO,
         *(RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.VIEW_BROKER_STATS_DATA),
         *(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, RequestCode.QUERY_CORRECTION_OFFSET),  # name or show other groups
     ):

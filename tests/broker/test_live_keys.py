@@ -38,6 +38,7 @@ ABSENT = "absent"
 OTHER_TEXTS = {
     "defaultMessageRequestMode": "POP",
     "deleteWhen": "05",
+    "haAllowedSlaves": "10.0.0.0/8",
     "messageDelayLevel": "1s 2s",
     "namesrvAddr": "127.0.0.1:1",
     "recoverRule": "4.x",
@@ -162,7 +163,7 @@ def attributes_read_at_use() -> frozenset[str]:
     """The attributes that code of a running broker reads, by whatever object."""
     root = Path(gantrymq.__file__).parent
     found: set[str] = set()
-    for package in ("store", "broker", "grpc", "metrics", "remoting", "embedded"):
+    for package in ("store", "ha", "broker", "grpc", "metrics", "remoting", "embedded"):
         for path in (root / package).rglob("*.py"):
             if not path.relative_to(root).as_posix().startswith(FILES_OF_START):
                 found.update(name for name, function in reads(ast.parse(path.read_text())) if function not in RUNS_ONCE)

@@ -350,12 +350,12 @@ async def test_run_at_broker_refusing_sends_is_refused_request_by_request(tmp_pa
 
 
 def no_disk(server: BrokerServer) -> None:
-    def until_durable(end_offset: int) -> asyncio.Future[PutMessageStatus]:
+    def until_safe(end_offset: int) -> asyncio.Future[PutMessageStatus]:
         late = asyncio.get_running_loop().create_future()
         late.set_result(PutMessageStatus.FLUSH_DISK_TIMEOUT)
         return late
 
-    server.store.until_durable = until_durable
+    server.store.until_safe = until_safe
 
 
 def no_store(server: BrokerServer) -> None:

@@ -13,7 +13,7 @@ import pytest
 from cli_cases import Run, start
 
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.flush import FlushRequest
+from gantrymq.store.flush_requests import FlushRequest
 
 SMALL = ("--json", "--set", "mappedFileSizeCommitLog=65536", "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400")
 PATIENCE_S = 60

@@ -137,7 +137,7 @@ def test_store_path_of_broker_conf_is_used(tmp_path: Path) -> None:
     conf.write_text(
         f"storePathRootDir={tmp_path}/here\nlistenPort=0\nbrokerName=from-conf\nnamesrvAddr=10.0.0.1:9876\n"
         "sendThreadPoolNums=4\nmappedFileSizeCommitLog=16777216\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
-        "haMasterAddress=10.0.0.1:10912\nhaListenPort=10912\nproductEnvName=test\nserverWorkerThreads=4\n"
+        "haMasterAddress=10.0.0.1:10912\nhaListenPort=0\nproductEnvName=test\nserverWorkerThreads=4\n"
     )
     with serving("serve", "-c", conf, "--namesrv-port", 0) as (ready, child):
         assert ready["store"] == f"{tmp_path}/here"
@@ -149,7 +149,7 @@ def test_store_path_of_broker_conf_is_used(tmp_path: Path) -> None:
     lines = [line.partition("] ")[2].strip() for line in err.splitlines() if "no effect here" in line]
     assert lines == [
         "productEnvName has no effect here: routes of another environment are not looked up here",
-        "haMasterAddress has no effect here: brokers here do not replicate",
+        "haMasterAddress has no effect here: brokers here are masters",
     ]
 
 
@@ -179,9 +179,14 @@ def test_failed_start_prints_one_line(process: Run, tmp_path: Path) -> None:
         taken = process("serve", "--store", tmp_path / "t", "--namesrv-port", 0, "--listen-port", port)
         assert (taken.code, taken.out) == (3, b"")
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in taken.err
+        of_ha = ("--set", f"haListenPort={port}")
+        ha_taken = process("serve", "--store", tmp_path / "t", "--namesrv-port", 0, *FREE, *of_ha)
+        assert (ha_taken.code, ha_taken.out) == (3, b"")
+        assert f"127.0.0.1:{port}: Address already in use: set haListenPort, or haEnable=false" in ha_taken.err
+        assert not (tmp_path / "t").exists()
         also = process("namesrv", "--listen-port", port)
         assert (also.code, also.err) == (3, f"gantrymq: cannot listen on 127.0.0.1:{port}: Address already in use\n")
-    for outcome in (locked, taken):
+    for outcome in (locked, taken, ha_taken):
         assert len(outcome.err.splitlines()) == 1
         assert outcome.err.startswith("gantrymq: ")
 

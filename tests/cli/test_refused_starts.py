@@ -19,7 +19,7 @@ REFUSED_KEYS = {
     "access": ({"authenticationEnabled": "true"}, "authenticationEnabled"),
     "slave": ({"brokerRole": "SLAVE", "brokerId": "1"}, "brokerRole"),
     "form": ({"storeType": "defaultRocksDB"}, "storeType"),
-    "copies": ({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}, "inSyncReplicas"),
+    "copies": ({"brokerRole": "SYNC_MASTER", "allAckInSyncStateSet": "true"}, "allAckInSyncStateSet"),
 }
 SERVERS = {
     "serve": ("--namesrv-port", "0", "--listen-port", "0"),
@@ -106,7 +106,7 @@ def test_accepted_key_is_named_at_start_and_by_broker_status(tmp_path: Path) -> 
     file = conf(tmp_path / "broker.conf", REFUSED_KEYS["copies"][0])
     accepted = (
         "--set",
-        "acceptWithoutEffect=inSyncReplicas,inSyncReplcas",
+        "acceptWithoutEffect=allAckInSyncStateSet,allAckInSyncState",
         "--set",
         "mappedFileSizeCommitLog=16777216",
     )
@@ -117,9 +117,9 @@ def test_accepted_key_is_named_at_start_and_by_broker_status(tmp_path: Path) -> 
             info = admin.broker_runtime_info(ready["broker"])
         child.terminate()
         err = child.communicate(timeout=60)[1].decode()
-    assert info["acceptedWithoutEffect"] == "inSyncReplicas"
-    assert "accepted without effect: inSyncReplicas=2 cannot be honoured: " in err
-    assert "acceptWithoutEffect names what nothing refuses name=inSyncReplcas" in err
+    assert info["acceptedWithoutEffect"] == "allAckInSyncStateSet"
+    assert "accepted without effect: allAckInSyncStateSet=true cannot be honoured: " in err
+    assert "acceptWithoutEffect names what nothing refuses name=allAckInSyncState" in err
 
 
 @pytest.mark.parametrize("command", [("recover",), ("rebuild",), ("ingest",), ("salvage",)])

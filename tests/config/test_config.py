@@ -185,8 +185,8 @@ def test_value_of_wrong_type_is_named(kind: Any, settings: dict[str, Any], said:
         ("brokerId", "1", None),  # a broker does not start with it, which does not concern a store
         ("storeType", "defaultRocksDB", "storeType=defaultRocksDB cannot be honoured: "),
         ("storeType", " Default ", None),  # RocketMQ's default
-        ("haListenPort", "10912", None),
-        ("haListenPort", "10922", "haListenPort has no effect here: brokers here do not replicate"),
+        ("maxHaTransferByteInSecond", "104857600", None),
+        ("haMasterAddress", "10.0.0.1:10912", "haMasterAddress has no effect here: brokers here are masters"),
         ("authenticationEnabled", "true", "authenticationEnabled has no effect here: RocketMQ's users "),
         ("initAuthenticationUser", '{"username":"u","password":"secret"}', "initAuthenticationUser has no effect"),
         ("sendMessageThreadPoolNums", "64", None),  # tuning of Java's own machinery
@@ -309,6 +309,16 @@ DEFAULTS = """
     timerStopEnqueue=false
     timerStopDequeue=false
     appendTopicForTimerDeleteKey=false
+    brokerRole=ASYNC_MASTER
+    haSendHeartbeatInterval=5000
+    haHousekeepingInterval=20000
+    haTransferBatchSize=32768
+    haMaxGapNotInSync=268435456
+    inSyncReplicas=1
+    minInSyncReplicas=1
+    totalReplicas=1
+    enableAutoInSyncReplicas=false
+    slaveTimeout=3000
 """
 
 
@@ -319,9 +329,9 @@ def test_defaults_equal_those_of_rocketmq() -> None:
 def test_defaults_differ_from_rocketmq_only_in_listed_keys() -> None:
     ours = write_fields(MessageStoreConfig()).keys() - parse_properties(DEFAULTS).keys()
     own_keys = {"recoverRule", "recoverLastFiles", "maxDecompressedBodySize", "acceptMissingCommitLog"}
-    own_keys |= {"acceptWithoutEffect"}
+    own_keys |= {"acceptWithoutEffect", "haEnable", "haLastFileOnly", "haAllowedSlaves"}
     paths = {"storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"}
-    assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1"}
+    assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1", "haListenPort"}
 
 
 def test_delay_levels_are_parsed_from_text() -> None:

@@ -30,8 +30,6 @@ REFUSED: list[tuple[ServerKind, dict[str, str], str]] = [
     (BROKER, {"brokerRole": "SLAVE", "brokerId": "1"}, "brokerRole"),
     (BROKER, {"brokerRole": "SLAVE", "brokerId": "1"}, "brokerId"),
     (BROKER, {"brokerId": "1"}, "brokerId"),
-    (BROKER, {**SYNC, "inSyncReplicas": "2"}, "inSyncReplicas"),
-    (BROKER, {**SYNC, "minInSyncReplicas": "2"}, "minInSyncReplicas"),
     (BROKER, {**SYNC, "allAckInSyncStateSet": "true"}, "allAckInSyncStateSet"),
     (BROKER, {"enableSlaveActingMaster": "true"}, "enableSlaveActingMaster"),
     (BROKER, {"enableControllerMode": "true", "brokerId": "-1"}, "enableControllerMode,brokerId"),
@@ -87,7 +85,7 @@ def test_every_refused_key_has_test_case() -> None:
     [
         {"storeType": "DEFAULTROCKSDB "}, {"authenticationEnabled": " TRUE"}, {"configManagerVersion": "v2 "},
         {"brokerRole": " SLAVE "}, {"brokerId": " 3"}, {"combineCQLoadingCQTypes": " ;defaultRocksDB"},
-        {"brokerRole": "SYNC_MASTER ", "inSyncReplicas": " 2 "},
+        {"brokerRole": "SYNC_MASTER ", "allAckInSyncStateSet": " true "},
     ],
 )  # fmt: skip
 def test_value_with_other_case_or_blanks_is_refused(entries: dict[str, str]) -> None:
@@ -101,6 +99,7 @@ def test_value_with_other_case_or_blanks_is_refused(entries: dict[str, str]) -> 
         {"configManagerVersion": "v1", "messageStorePlugIn": " ", "combineCQLoadingCQTypes": "default;defaultRocksDB"},
         {"authenticationEnabled": "yes", "enableLmq": "1", "storeType": "rocks"},  # Java: false, false, default
         {"brokerRole": "slave"},  # Java ignores it, and starts a master
+        {**SYNC, "inSyncReplicas": "2", "minInSyncReplicas": "2"},
         {"inSyncReplicas": "2", "minInSyncReplicas": "2", "allAckInSyncStateSet": "true"},  # no wait
         {**SYNC, "inSyncReplicas": "1", "totalReplicas": "2"},
         {**SYNC, "inSyncReplicas": "two"},  # Java keeps its default
@@ -158,9 +157,8 @@ def test_file_of_replicated_cluster_is_refused(file: Path) -> None:
     assert refused_keys(_entries(file), _kind(file))
 
 
-def test_master_of_distribution_without_slave_wait_starts_with_warning() -> None:
-    reasons = key_reasons(_entries(DISTRIBUTION / "accepted" / "2m-2s-sync-broker-a.properties"), BROKER)
-    assert [reason.text for reason in reasons] == ["brokerRole has no effect here: brokers here do not replicate"]
+def test_master_of_distribution_with_slaves_has_no_key_without_effect() -> None:
+    assert key_reasons(_entries(DISTRIBUTION / "accepted" / "2m-2s-sync-broker-a.properties"), BROKER) == []
 
 
 def test_store_is_always_readable_and_writable_unless_of_other_form() -> None:
@@ -185,7 +183,7 @@ def test_refused_change_of_running_store_changes_nothing() -> None:
     live.update({"brokerRole": "SYNC_MASTER"})
     live.require_honoured()
     before = live.to_properties()
-    for entries in ({"inSyncReplicas": "2"}, {"configManagerVersion": "v2", "fileReservedTime": "1"}):
+    for entries in ({"allAckInSyncStateSet": "true"}, {"configManagerVersion": "v2", "fileReservedTime": "1"}):
         with pytest.raises(NotHonouredError):
             live.update(entries, running=True)
     assert live.to_properties() == before
@@ -193,9 +191,10 @@ def test_refused_change_of_running_store_changes_nothing() -> None:
 
 def test_change_of_running_store_beside_accepted_key_takes_effect() -> None:
     live = LiveConfig()
-    live.update({**SYNC, "inSyncReplicas": "2", "acceptWithoutEffect": "inSyncReplicas,clusterTest,inSyncReplica"})
+    accepted = "allAckInSyncStateSet,clusterTest,allAckInSyncState"
+    live.update({**SYNC, "allAckInSyncStateSet": "true", "acceptWithoutEffect": accepted})
     live.require_honoured()
     live.update({"fileReservedTime": "1"}, running=True)
     assert live.store.file_reserved_time_hours == 1
-    assert [reason.name for reason in live.accepted] == ["inSyncReplicas"]
-    assert live.unused_acceptances() == ["inSyncReplica"]  # a misspelled one
+    assert [reason.name for reason in live.accepted] == ["allAckInSyncStateSet"]
+    assert live.unused_acceptances() == ["allAckInSyncState"]  # a misspelled one

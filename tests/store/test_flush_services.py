@@ -22,10 +22,10 @@ from gantrymq.store.flush import (
     CommitRealTimeService,
     FlushConsumeQueueService,
     FlushRealTimeService,
-    FlushRequest,
     GroupCommitService,
 )
 from gantrymq.store.flush_policy import FlushPolicy
+from gantrymq.store.flush_requests import FlushRequest
 from gantrymq.store.log import batch as put_batch
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.file_allocation import AllocateMappedFileService, NoBufferError, TransientStorePool, lend_buffer

@@ -8,6 +8,7 @@ from gantrymq.broker.answers import Answers
 from gantrymq.broker.measures import Measures
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.pop.service import Pop
+from gantrymq.broker.replication import Replication
 from gantrymq.broker.sessions.sessions import Sessions
 from gantrymq.broker.storage import Storage
 from gantrymq.broker.tables.tables import Tables
@@ -32,5 +33,6 @@ class BrokerContext:
     measures: Measures
     decisions: Decisions
     outer: BrokerOuterAPI
+    replication: Replication
     answers: Answers
     address: str

@@ -18,7 +18,7 @@ from gantrymq.errors import RemotingError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.registration import encode_compressed
-from gantrymq.remoting.bodies.route import TopicRouteData
+from gantrymq.remoting.bodies.route import GetBrokerMemberGroupResponseBody, TopicRouteData
 from gantrymq.remoting.bodies.topic import (
     KVTable,
     RegisterBrokerBody,
@@ -28,6 +28,7 @@ from gantrymq.remoting.bodies.topic import (
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.broker import GetBrokerMemberGroupRequestHeader
 from gantrymq.remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
@@ -42,8 +43,8 @@ from gantrymq.remoting.transport.turns import in_slices
 
 _UNREGISTER_TIMEOUT_MS = 3_000
 _ROUTE_TIMEOUT_MS = 3_000
-# There is no HA server. RocketMQ's name server refuses a registration without the field. At haListenPort another broker
-# of the machine may listen, and a Java slave would copy its log.
+# RocketMQ's name server refuses a registration without the field. Without an HA server another broker of the machine
+# may listen at the port, and a Java slave would copy its log.
 _NO_HA_SERVER = ""
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
@@ -55,6 +56,7 @@ class BrokerOuterAPI:
 
     def __init__(self, config: LiveConfig, topics: TopicConfigManager, address: str, client: RemotingClient) -> None:
         self._config, self._topics, self._address, self._client = config, topics, address, client
+        self.ha_server_addr = _NO_HA_SERVER
         self._registering: asyncio.Task[None] | None = None
         self._is_outdated = False
 
@@ -78,7 +80,7 @@ class BrokerOuterAPI:
             broker_name=broker.broker_name,
             broker_addr=self._address,
             cluster_name=broker.broker_cluster_name,
-            ha_server_addr=_NO_HA_SERVER,
+            ha_server_addr=self.ha_server_addr,
             broker_id=broker.broker_id,
             heartbeat_timeout_millis=broker.broker_not_active_timeout_ms if broker.enable_slave_acting_master else None,
             enable_acting_master=broker.enable_slave_acting_master,
@@ -177,6 +179,25 @@ class BrokerOuterAPI:
                 await self._client.invoke(name_server, RemotingCommand.request(header), _UNREGISTER_TIMEOUT_MS)
             except RemotingError as error:
                 log.warning("not unregistered", name_server=name_server, reason=str(error))
+
+    async def members(self) -> dict[int, str] | None:
+        """The brokers of this broker's group by id, of all name servers; None if none of them answers."""
+        broker = self._config.broker
+        header = GetBrokerMemberGroupRequestHeader(
+            cluster_name=broker.broker_cluster_name, broker_name=broker.broker_name
+        )
+        brokers: dict[int, str] | None = None
+        for name_server in self.name_servers:
+            try:
+                response = await self._client.invoke(name_server, RemotingCommand.request(header), _ROUTE_TIMEOUT_MS)
+                if response.code != ResponseCode.SUCCESS:
+                    continue
+                group = decode_body(GetBrokerMemberGroupResponseBody, response.body).broker_member_group
+            except RemotingError as error:
+                log.warning("no members of the broker's group", name_server=name_server, reason=str(error))
+                continue
+            brokers = (brokers or {}) | (group.broker_addrs if group is not None else {})
+        return brokers
 
     async def readable_queues(self, topic: str) -> list[MessageQueue] | None:
         """The readable queues of a topic at all brokers; None if no name server answers or knows the topic.

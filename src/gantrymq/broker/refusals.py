@@ -160,6 +160,8 @@ def send_refused(status: PutMessageStatus, config: MessageStoreConfig, store: Me
             "messages are put to the slave, message store has been shut down, etc."
         )
         return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+    if status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
+        return RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
     if status is PutMessageStatus.OS_PAGE_CACHE_BUSY:
         return RequestRefused(ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while")
     return RequestRefused(ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR")

@@ -34,8 +34,9 @@ from gantrymq.broker.pop.service import Pop
 from gantrymq.broker.ports import ReservedPorts
 from gantrymq.broker.processors.table import dispatcher, routes
 from gantrymq.broker.reads.stored_records import StoredRecords
+from gantrymq.broker.replication import Replication
 from gantrymq.broker.sessions.sessions import Sessions
-from gantrymq.broker.start_warnings import warn_of_lost_routes, warn_of_unsupported_attributes
+from gantrymq.broker.start_warnings import warn_of_lost_routes, warn_of_replication, warn_of_unsupported_attributes
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.storage import Storage
 from gantrymq.broker.store_log import log_failure, log_opening
@@ -47,6 +48,7 @@ from gantrymq.broker.transactions.op_batches import OpBatches
 from gantrymq.broker.transactions.producer_check import ProducerCheck
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.loader import library
@@ -119,12 +121,15 @@ class BrokerServer:
             log.warning(f"accepted without effect: {reason.text}")
         with ReservedPorts(broker.bind_address, broker.listen_port) as reserved:
             self.port = reserved.port
-            self.config.broker = replace(broker, listen_port=self.port)
+            ip2 = broker.broker_ip2 or broker.broker_ip1
+            self.config.broker = replace(broker, listen_port=self.port, broker_ip2=ip2)
             self._make_state()
-            self.metrics.bind()
+            self.replication.reserve_port(broker.listen_port)
             try:
+                self.metrics.bind()
                 self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
             except BaseException:
+                self.replication.release_port()
                 await self.metrics.close()
                 raise
             self.config.store = self.store.config
@@ -133,7 +138,9 @@ class BrokerServer:
                 await self._server.start(broker.bind_address, self.port)
                 if reserved.vip is not None:
                     await self._server.listen_too(reserved.vip)
+                self.replication.start(self.store)
             except BaseException:
+                await self.replication.close()
                 await self.metrics.close()
                 await asyncio.get_running_loop().run_in_executor(None, self.store.close)
                 raise
@@ -157,6 +164,7 @@ class BrokerServer:
         topics, persistence = self.tables.topics, self.tables.persistence
         self._client = RemotingClient(tls=self._client_tls)
         self.outer = BrokerOuterAPI(config, topics, self.address, self._client)
+        self.replication = Replication(config, clock, self.outer)
         self._new_topics = NewTopics(
             partial(persistence.is_saved, TOPICS), partial(persistence.save, TOPICS), self.outer
         )
@@ -171,7 +179,11 @@ class BrokerServer:
         broker = self.config.broker
         accepted = ",".join(sorted(self.config.accepted_names))
         config = replace(
-            self.config.store, listen_port=self.port, broker_ip1=broker.broker_ip1, accept_without_effect=accepted
+            self.config.store,
+            listen_port=self.port,
+            ha_listen_port=self.replication.port or NEXT_TO_LISTEN_PORT,
+            broker_ip1=broker.broker_ip1,
+            accept_without_effect=accepted,
         )
         store = MessageStore.open(
             self._path,
@@ -183,6 +195,7 @@ class BrokerServer:
             on_arrival=self._arrived,
             on_failure=log_failure,
             meter=self.metrics.store_meter,
+            slaves=self.replication.acks,
         )
         self.config.accepted += store.accepted_contents
         log_opening(store)
@@ -195,6 +208,7 @@ class BrokerServer:
             recover_offsets(store, self.tables.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         warn_of_lost_routes(self.tables.topics, self._fs, self._path)
         warn_of_unsupported_attributes(self.tables)
+        warn_of_replication(self.config)
         return store
 
     def _arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
@@ -224,6 +238,7 @@ class BrokerServer:
             measures=self.measures,
             decisions=decisions,
             outer=self.outer,
+            replication=self.replication,
             answers=Answers(DispatchCatchUp(self.store), self._new_topics.respond, self._acl),
             address=self.address,
         )
@@ -269,6 +284,7 @@ class BrokerServer:
         await self._new_topics.drain()
         await self.tables.persistence.save_all()
         self.tables.persistence.close()
+        await self.replication.close()
         await self._client.close()
         await asyncio.get_running_loop().run_in_executor(None, self.store.close)
 
@@ -300,6 +316,7 @@ class BrokerServer:
         self.sessions.holds.stop()
         self.pop_waiting.stop()
         await self._server.close()
+        await self.replication.close()
         await self._client.close()
         self.tables.persistence.close()
         with suppress(Exception):

@@ -1,4 +1,4 @@
-"""Warnings of a broker's start about its tables: what clients would miss, and what has no effect here."""
+"""Warnings of a broker's start: what clients would miss, what has no effect here, and a promise that is none."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from pathlib import Path
 from gantrymq.broker.tables.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, unsupported
 from gantrymq.broker.tables.tables import Tables
 from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.replication_settings import BrokerRole
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
 from gantrymq.store.lost_routes import describe, user_topics
 from gantrymq.store.paths import StorePaths
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 log = get_logger("gantrymq.broker")
 
@@ -25,6 +29,18 @@ def warn_of_lost_routes(topics: TopicConfigManager, fs: FileSystem, store: Path)
         lost = {topic for topic in user_topics(fs, paths.consume_queue) if topic not in topics}
         if lost:
             log.warning("the table of topics is lost", path=str(paths.config), reason=describe(lost))
+
+
+def warn_of_replication(config: LiveConfig) -> None:
+    """Warn of a SYNC_MASTER that waits for no slave, and of a guarded broker whose log anyone may copy.
+
+    Both are so with RocketMQ's defaults.
+    """
+    store, broker = config.store, config.broker
+    if broker.acl_enable and store.ha_enable and not store.ha_allowed_slaves and broker.bind_address not in _LOOPBACK:
+        log.warning("aclEnable does not guard the HA port: set haAllowedSlaves, or haEnable=false without slaves")
+    if store.broker_role is BrokerRole.SYNC_MASTER and store.in_sync_replicas <= 1:
+        log.warning("SYNC_MASTER waits for no slave: set inSyncReplicas=2", in_sync_replicas=store.in_sync_replicas)
 
 
 def warn_of_unsupported_attributes(tables: Tables) -> None:

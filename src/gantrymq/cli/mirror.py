@@ -20,8 +20,6 @@ from gantrymq.cli.table.options import span_s
 from gantrymq.cli.terminal import print_line, warn
 from gantrymq.clock import SystemClock
 from gantrymq.errors import MQBrokerError, MQClientError, NotAStoreError, RemotingError
-from gantrymq.fs.real import RealFileSystem
-from gantrymq.ha.copy import CopyState
 
 if TYPE_CHECKING:
     from gantrymq.client.settings import ClientSettings
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 Write = Callable[[dict[str, Any]], None]
 _TELL_EVERY_S, _TOPICS_EVERY_S = 1.0, 60.0
 _LEAST_RATE = 1024
+_IN_SYNC = "in sync"  # CopyState.IN_SYNC, whose module imports NumPy
 _HOUR_S = 3600
 _EACH_HOUR = ";".join(f"{hour:02}" for hour in range(24))
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -138,6 +137,7 @@ def _check(mirror: Mirror, path: Path, reading: Reading) -> None:
 
 def _reader(path: Path, reading: Reading) -> StoreReader | None:
     """What is in the directory; None if a store can be made there. Raises NotAStoreError."""
+    from gantrymq.fs.real import RealFileSystem
     from gantrymq.store.geometry import require_store
     from gantrymq.store.paths import StorePaths
     from gantrymq.store.reader import StoreReader
@@ -171,6 +171,7 @@ class _Report:
     """Prints the progress, at most once a second and only if it has changed, and keeps ``topics.json``."""
 
     def __init__(self, broker: str, source: BrokerSource, directory: Path, write: Write) -> None:
+        from gantrymq.fs.real import RealFileSystem
         from gantrymq.store.config_files import ConfigFile
 
         self._broker, self._source, self._write = broker, source, write
@@ -192,7 +193,7 @@ class _Report:
         if progress != self._told and (is_new or now_s - self._told_s >= _TELL_EVERY_S):
             self._told, self._told_s = progress, now_s
             self._write(self._fields("progress", progress))
-        if progress.state is CopyState.IN_SYNC:
+        if progress.state == _IN_SYNC:
             self._warned.clear()
 
     def end(self, progress: Progress) -> None:

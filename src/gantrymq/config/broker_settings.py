@@ -48,6 +48,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig):
     # -1 in RocketMQ's examples of controller mode. A start refuses every other than 0.
     broker_id: int = key("brokerId", 0, min_value=-1, max_value=LONG_MAX, at_start=True)
     broker_ip1: str = key("brokerIP1", "127.0.0.1", at_start=True)
+    broker_ip2: str = key("brokerIP2", "", at_start=True)  # the address for slaves; empty: brokerIP1
     bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
     listen_port: int = key("listenPort", 10911, min_value=0, max_value=65535, at_start=True)
     namesrv_addr: str = key("namesrvAddr", "")

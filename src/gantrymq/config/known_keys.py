@@ -13,19 +13,19 @@ _USERS = "RocketMQ's users and policies are not here; aclEnable and plain_acl.ym
 SHUTDOWN = "a shutdown here closes connections at once, and sends no GO_AWAY"
 # Keys that act in RocketMQ, with its defaults, by the warning if one has another value.
 _ACTING = {
-    "brokers here do not replicate": """
-        allAckInSyncStateSet=false asyncLearner=false brokerElectionPriority=2147483647 brokerRole=ASYNC_MASTER
+    "there is no controller here": """
+        allAckInSyncStateSet=false asyncLearner=false brokerElectionPriority=2147483647
         checkSyncStateSetPeriod=5000 compatibleWithOldNameSrv=true controllerAddr=
-        controllerHeartBeatTimeoutMills=10000 enableAutoInSyncReplicas=false enableControllerMode=false
-        enableRemoteEscape=false fetchControllerAddrByDnsLookup=false haFlowControlEnable=false
-        haHousekeepingInterval=20000 haListenPort=10912 haMasterAddress= haMaxGapNotInSync=268435456
-        haMaxTimeSlaveNotCatchup=15000 haSendHeartbeatInterval=5000 haTransferBatchSize=32768 inSyncReplicas=1
-        lockInStrictMode=false maxChecksumRange=1073741824 maxHaTransferByteInSecond=104857600
-        minInSyncReplicas=1 offsetCheckInSlave=false readUnCommitted=false skipPreOnline=false
-        slaveReadEnable=false slaveTimeout=3000 storePathBrokerIdentity= storePathEpochFile=
-        syncBrokerMemberGroupPeriod=1000 syncBrokerMetadataPeriod=5000 syncControllerMetadataPeriod=10000
-        syncFromLastFile=false syncMasterFlushOffsetWhenStartup=false totalReplicas=1
+        controllerHeartBeatTimeoutMills=10000 enableControllerMode=false fetchControllerAddrByDnsLookup=false
+        haMaxTimeSlaveNotCatchup=15000 maxChecksumRange=1073741824 storePathBrokerIdentity= storePathEpochFile=
+        syncBrokerMetadataPeriod=5000 syncControllerMetadataPeriod=10000 syncFromLastFile=false
     """,
+    "brokers here are masters": """
+        enableRemoteEscape=false haMasterAddress= lockInStrictMode=false offsetCheckInSlave=false
+        readUnCommitted=false skipPreOnline=false slaveReadEnable=false syncMasterFlushOffsetWhenStartup=false
+    """,
+    "slaves copy here as fast as they can": "haFlowControlEnable=false maxHaTransferByteInSecond=104857600",
+    "the slaves of a broker are asked for every 2 s here": "syncBrokerMemberGroupPeriod=1000",
     "there are no DLedger logs here": """
         dLegerGroup= dLegerPeers= dLegerSelfId= enableBatchPush=false enableDLegerCommitLog=false
         preferredLeaderId= recheckReputOffsetFromCq=false storePathDLedgerCommitLog=
@@ -189,7 +189,6 @@ _HARMLESS = {
         enablePopLog enableScheduleMessageStats isolateLogEnable maxStatsIdleTimeInMinutes printChannelGroups
         printChannelGroupsMinNum timerProgressLogIntervalMs
     """,
-    "it is the address for slaves, and brokers here do not replicate": "brokerIP2",
     "it is a place of Java's installation": "brokerConfigPath rocketmqHome",
     "Java's start overwrites what a file says": "authConfigPath clusterName configName inBrokerContainer",
     "RocketMQ has the key and does not read it": """
@@ -209,10 +208,10 @@ _HARMLESS = {
 # if they have no effect here: a change while the broker runs would make it another broker at its next start.
 _START_KEYS = frozenset(
     """
-    brokerIP2 brokerRole combineCQLoadingCQTypes compactionCqMappedFileSize compactionMappedFileSize controllerAddr
+    combineCQLoadingCQTypes compactionCqMappedFileSize compactionMappedFileSize controllerAddr
     dLegerGroup dLegerPeers dLegerSelfId enableCompaction enableControllerMode enableDLegerCommitLog enableLmq
     enableMultiDispatch
-    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer haListenPort
+    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer
     haMasterAddress indexRocksDBEnable mapperFileSizeBatchConsumeQueue messageStorePlugIn preferredLeaderId
     rocksdbCQDoubleWriteEnable rocksdbCQSelectiveDoubleWriteEnable serverSocketBacklog serverSocketRcvBufSize
     serverSocketSndBufSize socksProxyConfig storeType timerRocksDBEnable transRocksDBEnable

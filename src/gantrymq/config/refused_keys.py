@@ -18,7 +18,7 @@ from gantrymq.config.known_keys import WITHOUT_EFFECT as OF_BROKER
 
 _KEEP_JAVA = "keep this store on RocketMQ's broker"
 _ACL = "set it to false and aclEnable=true, with accounts in plain_acl.yml"
-_ONE_COPY = "every send would be acknowledged with one copy, because brokers here do not replicate"
+_SYNC_SET = "a send would wait for inSyncReplicas copies, because only a controller knows which slaves are in sync"
 _OPEN = "users are not checked here, so any client could connect, send and receive"
 _ALLOWED = "policies are not checked here, so any client could send, receive, create and delete everything"
 _QUEUES = "consume queues in RocksDB are not read here, so their messages would not be delivered"
@@ -122,10 +122,6 @@ def _is_id_of_a_slave(text: str, entries: Mapping[str, str]) -> bool:
     return _number(text) != 0 and _role(entries) != "SLAVE"
 
 
-def _is_several_of_sync_master(text: str, entries: Mapping[str, str]) -> bool:
-    return _number(text) > 1 and _role(entries) == "SYNC_MASTER"
-
-
 def _is_true_of_sync_master(text: str, entries: Mapping[str, str]) -> bool:
     return _is_true(text, entries) and _role(entries) == "SYNC_MASTER"
 
@@ -177,14 +173,7 @@ _ROWS = (
     ),
     Refusal(_BROKER, "brokerId", "not 0", _is_id_of_a_slave, _ID, "set brokerId=0"),
     Refusal(
-        _BROKER, "inSyncReplicas", f"above 1 {_SYNC}", _is_several_of_sync_master, _ONE_COPY, "set inSyncReplicas=1"
-    ),
-    Refusal(
-        _BROKER, "minInSyncReplicas", f"above 1 {_SYNC}", _is_several_of_sync_master, _ONE_COPY,
-        "set minInSyncReplicas=1",
-    ),
-    Refusal(
-        _BROKER, "allAckInSyncStateSet", f"true {_SYNC}", _is_true_of_sync_master, _ONE_COPY,
+        _BROKER, "allAckInSyncStateSet", f"true {_SYNC}", _is_true_of_sync_master, _SYNC_SET,
         "set allAckInSyncStateSet=false",
     ),
     Refusal(

@@ -9,6 +9,7 @@ from enum import Enum
 from functools import cached_property
 
 from gantrymq.config.keys import check_values, key
+from gantrymq.config.replication_settings import ReplicationSettings
 from gantrymq.errors import ConfigError
 from gantrymq.model.delays import DELAY_LEVELS, parse_delay_levels_ms
 from gantrymq.model.java import INT_MAX, LONG_MAX
@@ -35,7 +36,7 @@ class RecoverRule(Enum):
 
 
 @dataclass(frozen=True)
-class MessageStoreConfig:
+class MessageStoreConfig(ReplicationSettings):
     """The settings of one store. Immutable and validated; raises ConfigError."""
 
     # Commands get the store's path; this key only protects the log of another store (StorePaths).
@@ -129,6 +130,7 @@ class MessageStoreConfig:
         """Validate every value, and the texts that are lists."""
         check_values(self)
         self.commit_log_directories, self.read_only_commit_log_directories  # noqa: B018 (raise for a bad path)
+        self.check_replication()
         units = -(-self.mapped_file_size_consume_queue // _UNIT_SIZE)
         object.__setattr__(self, "mapped_file_size_consume_queue", units * _UNIT_SIZE)
         hours = self.delete_when.rstrip(";").split(";")  # Java's split drops empty parts at the end

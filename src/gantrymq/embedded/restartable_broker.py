@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 Setting = str | int | bool
 Settings = Mapping[str, Setting]
 
-# Small files, which are created fast, a broker that accepts sends even if a busy test has delayed them, and a free port
-# for metrics.
+# Small files, which are created fast, a broker that accepts sends even if a busy test has delayed them, and free ports
+# for metrics and for slaves, of which an embedded broker has none unless it is told so.
 DEFAULTS: Settings = {
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 60_000,
@@ -54,6 +54,8 @@ DEFAULTS: Settings = {
     "waitTimeMillsInSendQueue": 60_000,
     "osPageCacheBusyTimeOutMills": 60_000,
     "metricsPromExporterPort": 0,
+    "haEnable": False,
+    "haListenPort": 0,
 }
 _TIMEOUT_MS = 10_000
 _ASK_AGAIN_S = 0.005

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gantrymq.clock import Clock
 from gantrymq.errors import StoreBehindError
-from gantrymq.store.flush import Durability
+from gantrymq.store.durability import Durability
 from gantrymq.store.opening import StoreParts
 from gantrymq.store.puts import Puts
 from gantrymq.store.queue.consume_queue import ConsumeQueue

@@ -9,89 +9,29 @@ released are still making their next messages when the next sync begins, so it s
 waits until as many requests have come as recent syncs served, but no longer than the last sync took. In the worst case
 this doubles the time of an acknowledgement.
 
-A request uses one raw lock instead of a ``concurrent.futures.Future``: with sixteen producers, creating, awaiting and
-waking futures was most of the cost of a put. Coroutines use :class:`LoopFlush`: all puts of one turn of the event loop
-share one request and are completed in one turn, so a sync costs two thread switches (``make bench
-BENCH_ARGS=SYNC_FLUSH``).
+Thread rule: each service has one thread.
 
-Thread rule: each service has one thread. LoopFlush belongs to the thread of its event loop.
-
-Source: CommitLog.FlushRealTimeService, CommitRealTimeService, GroupCommitService and GroupCommitRequest,
+Source: CommitLog.FlushRealTimeService, CommitRealTimeService and GroupCommitService,
 ConsumeQueueStore.FlushConsumeQueueService.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
 
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.flush_policy import GROUP_COMMIT_INTERVAL_MS, FlushPolicy
+from gantrymq.store.flush_requests import FlushRequest
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.queue.consume_queues import ConsumeQueues
 
 _SYNCS_REMEMBERED = 8
 _LONGEST_WAIT_S = 0.002
 _SHUTDOWN_TRIES = 10
-
-
-class FlushRequest:
-    """A future of one producer: it completes when everything up to ``end_offset`` is on the disk, or the sync fails.
-
-    Thread rule: the service finishes it once. Any thread may wait for it or add a callback.
-    """
-
-    __slots__ = ("_callbacks", "_error", "_open", "_status", "end_offset")
-
-    def __init__(self, end_offset: int) -> None:
-        self.end_offset = end_offset
-        self._open = threading.Lock()  # locked until the request is finished; waiters acquire it
-        self._open.acquire()
-        self._status: PutMessageStatus | None = None
-        self._error: Exception | None = None
-        self._callbacks: list[Callable[[FlushRequest], None]] = []
-
-    def done(self) -> bool:
-        """Whether the request is finished."""
-        return self._status is not None or self._error is not None
-
-    def result(self, timeout_s: float) -> PutMessageStatus:
-        """Return PUT_OK, or FLUSH_DISK_TIMEOUT after ``timeout_s`` seconds. Raises the error of the sync."""
-        if not self._open.acquire(timeout=timeout_s):
-            return PutMessageStatus.FLUSH_DISK_TIMEOUT
-        self._open.release()
-        if self._error is not None:
-            raise self._error
-        return self._status or PutMessageStatus.FLUSH_DISK_TIMEOUT
-
-    def add_done_callback(self, call: Callable[[FlushRequest], None]) -> None:
-        """Call ``call`` with this request, from the flushing thread, when it is finished; now if it already is."""
-        self._callbacks.append(call)
-        if self.done():
-            self._call_back()
-
-    def finish(self, outcome: PutMessageStatus | Exception) -> None:
-        """Set the outcome, wake the waiting threads and run the callbacks."""
-        if isinstance(outcome, PutMessageStatus):
-            self._status = outcome
-        else:
-            self._error = outcome
-        self._open.release()
-        if self._callbacks:
-            self._call_back()
-
-    def _call_back(self) -> None:
-        while self._callbacks:
-            try:
-                call = self._callbacks.pop()
-            except IndexError:  # the other thread took the callback
-                return
-            call(self)
 
 
 class GroupCommitService:
@@ -224,67 +164,6 @@ class GroupCommitService:
             request.finish(self._error or (PutMessageStatus.PUT_OK if done else PutMessageStatus.FLUSH_DISK_TIMEOUT))
 
 
-Waiting = list[asyncio.Future[PutMessageStatus]]
-
-
-class LoopFlush:
-    """Combines the flush requests of one event loop. Holds no reference that keeps the loop alive.
-
-    ``put_request(end_offset)`` asks for the flush. After ``timeout_s()`` seconds a waiting future gets
-    FLUSH_DISK_TIMEOUT.
-    """
-
-    def __init__(self, put_request: Callable[[int], FlushRequest], timeout_s: Callable[[], float]) -> None:
-        self._put_request, self._timeout_s = put_request, timeout_s
-        self._waiting: Waiting = []
-        self._end_offset = 0
-
-    def until(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
-        """Return a future that completes when everything up to ``end_offset``, which is written, is on the disk.
-
-        If the sync fails, the future raises its error.
-        """
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._ask, loop)
-        self._waiting.append(future)
-        self._end_offset = max(self._end_offset, end_offset)
-        return future
-
-    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
-        waiting, self._waiting = self._waiting, []
-        request = self._put_request(self._end_offset)
-        timer = loop.call_later(self._timeout_s(), _complete, waiting, request)
-
-        def complete() -> None:
-            timer.cancel()
-            _complete(waiting, request)
-
-        def finished(_: FlushRequest) -> None:
-            try:
-                loop.call_soon_threadsafe(complete)
-            except RuntimeError:  # the loop is closed, so no coroutine waits
-                return
-
-        request.add_done_callback(finished)
-
-
-def _complete(waiting: Waiting, request: FlushRequest) -> None:
-    """Set the outcome of ``request`` on all futures that are not done yet."""
-    try:
-        status, error = request.result(0), None
-    except Exception as failed:
-        status, error = PutMessageStatus.UNKNOWN_ERROR, failed
-    for future in waiting:
-        if future.done():
-            continue
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(status)
-
-
 def flush_log(log: CommitLog, checkpoint: StoreCheckpoint, least_pages: int = 0) -> None:
     """Flush the log.
 
@@ -411,62 +290,3 @@ class FlushConsumeQueueService:
         else:
             self._checkpoint.queues_flushed(0, log_end)
         self._checkpoint.flush()
-
-
-class Durability:
-    """What puts need of the flush: the policy, the wake-ups, and futures that complete when a record is on the disk.
-
-    ``wake_flush`` and ``wake_commit`` wake the runners of the log's flush and of CommitRealTimeService.
-
-    Thread rule: any thread; ``until_durable`` any event loop.
-    """
-
-    def __init__(
-        self,
-        policy: FlushPolicy,
-        *,
-        group_commit: GroupCommitService,
-        background: FlushRealTimeService,
-        wake_flush: Callable[[], None],
-        wake_commit: Callable[[], None],
-    ) -> None:
-        self.policy = policy
-        self._group_commit, self._background = group_commit, background
-        self._wake_flush, self._wake_commit = wake_flush, wake_commit
-        self._loop_flushes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopFlush] = WeakKeyDictionary()
-
-    def wake_after_put(self, *, waits: bool = True) -> None:
-        """Wake the services that have work after a put.
-
-        A put that ``waits`` for the disk wakes the flush service with its request.
-        """
-        if self.policy.lends_buffers:
-            self._wake_commit()
-        elif self.policy.wakes_flush(waits=waits):
-            self._wake_flush()
-
-    def wait(self, end_offset: int) -> PutMessageStatus:
-        """Wait until the log is on the disk up to ``end_offset``. Raises the error of the sync."""
-        return self._request(end_offset).result(self.policy.disk_timeout_s)
-
-    def until_durable(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
-        """Return a future of the running event loop that completes when the log is on the disk up to ``end_offset``.
-
-        The result is PUT_OK, or FLUSH_DISK_TIMEOUT if the flush takes longer than syncFlushTimeout. If the sync fails,
-        the future raises its error.
-        """
-        loop = asyncio.get_running_loop()
-        loop_flush = self._loop_flushes.get(loop)
-        if loop_flush is None:
-            loop_flush = self._loop_flushes[loop] = LoopFlush(self._request, lambda: self.policy.disk_timeout_s)
-        return loop_flush.until(end_offset)
-
-    def ask_for_flush(self) -> None:
-        """Let the log be flushed soon."""
-        self._background.want_all()
-        self._wake_flush()
-
-    def _request(self, end_offset: int) -> FlushRequest:
-        request = self._group_commit.put_request(end_offset)
-        self._wake_flush()
-        return request

@@ -62,7 +62,7 @@ class FlushPolicy:
 
     @property
     def disk_timeout_s(self) -> float:
-        """The seconds that such an acknowledgement waits before its status is FLUSH_DISK_TIMEOUT."""
+        """The seconds that an acknowledgement waits for the disk before its status is FLUSH_DISK_TIMEOUT."""
         return self.config.sync_flush_timeout_ms / 1000
 
     def wakes_flush(self, *, waits: bool) -> bool:

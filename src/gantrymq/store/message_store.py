@@ -26,9 +26,9 @@ from gantrymq.store.contents import require_honoured_contents
 from gantrymq.store.delay import ScheduleMessageService
 from gantrymq.store.deletions import Deletions
 from gantrymq.store.delivery import Delivery
+from gantrymq.store.durability import Durability
 from gantrymq.store.flush import (
     CommitRealTimeService,
-    Durability,
     FlushConsumeQueueService,
     FlushRealTimeService,
     GroupCommitService,
@@ -40,6 +40,7 @@ from gantrymq.store.index.index_dispatch import IndexDispatcher
 from gantrymq.store.index.index_service import IndexService
 from gantrymq.store.live import Live
 from gantrymq.store.log.append import MessageAppender
+from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.file_allocation import (
     AllocateMappedFileService,
     TransientStorePool,
@@ -68,6 +69,7 @@ from gantrymq.store.recovery.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.recovery.swap_journal import ReadySwap
 from gantrymq.store.reput import ReputMessageService
 from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
+from gantrymq.store.slave_acks import SlaveAcks
 from gantrymq.store.state import OnFailure, StoreState
 from gantrymq.store.store_watch import StoreWatch
 from gantrymq.store.timer.timer_service import TimerMessageService
@@ -92,6 +94,7 @@ class StoreCallbacks:
     on_arrival: Arrival | None
     on_failure: OnFailure | None
     meter: StoreMeter
+    slaves: SlaveAcks | None
 
 
 class MessageStore(ReadingStore):
@@ -145,6 +148,7 @@ class MessageStore(ReadingStore):
         delivers: bool = True,
         accepts_missing_end: bool = False,
         meter: StoreMeter = NO_METER,
+        slaves: SlaveAcks | None = None,
     ) -> MessageStore:
         """Open the store at ``path`` for writing and recover it first. With ``create`` it is created if missing.
 
@@ -156,7 +160,7 @@ class MessageStore(ReadingStore):
         Callbacks: ``progress(step, done_bytes, total_bytes)`` during recovery. ``on_arrival(topic, queue_id,
         max_offset)`` for each queue that grew, from the dispatcher's thread. ``on_failure(service, error, is_final)``
         for each new entry of ``failures``, from the thread that failed; after a final one the store accepts no more
-        puts. ``meter`` measures deliveries.
+        puts. ``meter`` measures deliveries. ``slaves`` has what slaves acknowledge; puts of a SYNC_MASTER wait for it.
 
         Raises NotAStoreError, StoreLockedError, MissingLogError, MissingFileError, MisfiledQueueError,
         WrongFileSizeError, AmbiguousGeometryError, StorePermissionError, NotHonouredError, DiskFullError. After
@@ -168,7 +172,7 @@ class MessageStore(ReadingStore):
         return cls(
             path,
             StoreOptions(config, given, housekeeping, delivers, accepts_missing_end),
-            StoreCallbacks(progress, on_arrival, on_failure, meter),
+            StoreCallbacks(progress, on_arrival, on_failure, meter, slaves),
             fs=files,
             clock=clock or SystemClock(),
         )
@@ -197,6 +201,9 @@ class MessageStore(ReadingStore):
             loaded = loaded._replace(config=config)
         self._live = Live(loaded.config)
         self.flush_policy = self._live.add(FlushPolicy(loaded.config))
+        if callbacks.slaves is not None:
+            self._live.add(callbacks.slaves).config = loaded.config
+            callbacks.slaves.log_end = lambda: parts.log.max_offset
         write_abort(fs, paths)
         index, deleted = self._index, parts.deleted
         self._queue_dispatcher = QueueDispatcher(
@@ -264,6 +271,7 @@ class MessageStore(ReadingStore):
             policy,
             group_commit=self._group_commit,
             background=flush,
+            slaves=callbacks.slaves,
             wake_flush=flush_runner.wake,
             wake_commit=commit_runner.wake,
         )
@@ -292,7 +300,7 @@ class MessageStore(ReadingStore):
             reput_runner,
             self._runner(FlushConsumeQueueService(self._queues, log, self._checkpoint, policy)),
             self._runner(self._watch()),
-            *(self._housekeepers(callbacks.meter if options.delivers else None) if options.housekeeping else ()),
+            *(self._housekeepers(callbacks, delivers=options.delivers) if options.housekeeping else ()),
         ]
         for runner in self._runners:
             runner.start()
@@ -311,7 +319,7 @@ class MessageStore(ReadingStore):
         directories = (*paths.writable_commit_logs, paths.consume_queue, paths.index)
         return StoreWatch(self._fs, directories, paths.lock, self._lock, self._log, lambda: self._index)
 
-    def _housekeepers(self, meter: StoreMeter | None) -> list[ServiceRunner]:
+    def _housekeepers(self, callbacks: StoreCallbacks, *, delivers: bool) -> list[ServiceRunner]:
         log, config, live = self._log, self.config, self._live
         queue_cleaner = live.add(
             CleanConsumeQueueService(
@@ -326,8 +334,9 @@ class MessageStore(ReadingStore):
                 start_ms=self._clock.now_ms(),
             )
         )  # fmt: skip
+        self._log_cleaner.slaves = callbacks.slaves
         cleaners = [self._runner(self._log_cleaner, by_calendar=True), queue_runner]
-        return [*(self._deliverers(meter) if meter is not None else ()), *cleaners]
+        return [*(self._deliverers(callbacks.meter) if delivers else ()), *cleaners]
 
     def _deliverers(self, meter: StoreMeter) -> list[ServiceRunner]:
         config, live = self.config, self._live
@@ -348,7 +357,9 @@ class MessageStore(ReadingStore):
 
     def _deliver(self, message: Message) -> PutMessageResult:
         """Store a message whose delay is over."""
-        return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE) if self._state.is_closed else self.put(message)
+        if self._state.is_closed:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        return self._puts.put_here(message)
 
     def _is_durable(self, offset: int) -> bool:
         return self._log.queue.flushed_where >= offset and not self._state.has_failed_sync
@@ -423,6 +434,8 @@ class MessageStore(ReadingStore):
     append_checked = forward("_puts", Puts.append_checked)
     append_copied = forward("_puts", Puts.append_copied)
     next_offset_in_queue = forward("_puts", Puts.next_offset_in_queue)
+    is_awaited = forward("_durability", Durability.is_awaited)
+    until_safe = forward("_durability", Durability.until_safe)
     until_durable = forward("_durability", Durability.until_durable)
     ask_for_flush = forward("_durability", Durability.ask_for_flush)
 
@@ -492,6 +505,11 @@ class MessageStore(ReadingStore):
     def path(self) -> Path:
         """The directory of the store."""
         return self._paths.root
+
+    @property
+    def commit_log(self) -> CommitLog:
+        """The commit log, for replication."""
+        return self._log
 
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:

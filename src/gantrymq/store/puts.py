@@ -14,7 +14,7 @@ from gantrymq.errors import DiskFullError, StoreClosedError, StoreError, SyncFai
 from gantrymq.fs.api import Bytes
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.flush import Durability
+from gantrymq.store.durability import Durability
 from gantrymq.store.live import Live
 from gantrymq.store.log.append import MessageAppender, PutLock
 from gantrymq.store.log.appendable import Appendable, AppendableMessage
@@ -60,8 +60,15 @@ class Puts:
         Raises DiskFullError, StoreClosedError, and SyncFailedError, after which the store accepts no more puts.
         """
         result = self._append(message)
-        if self._durability.policy.waits_for_disk(message.wait_store_msg_ok) and result.is_stored:
+        if result.is_stored and self._durability.is_awaited(message.wait_store_msg_ok):
             result.status = self._durability.wait(result.end_offset)
+        return result
+
+    def put_here(self, message: Message) -> PutMessageResult:
+        """Like :meth:`put`, without a wait for slaves: a message that was stored before, and is delivered now."""
+        result = self._append(message)
+        if result.is_stored and self._durability.is_awaited(message.wait_store_msg_ok):
+            result.status = self._durability.wait(result.end_offset, for_slaves=False)
         return result
 
     async def put_async(self, message: Message) -> PutMessageResult:
@@ -70,8 +77,8 @@ class Puts:
         The event loop is not blocked while the put waits for the disk (asyncPutMessage).
         """
         result = self._append(message)
-        if self._durability.policy.waits_for_disk(message.wait_store_msg_ok) and result.is_stored:
-            result.status = await self._durability.until_durable(result.end_offset)
+        if result.is_stored and self._durability.is_awaited(message.wait_store_msg_ok):
+            result.status = await self._durability.until_safe(result.end_offset)
         return result
 
     def put_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
@@ -82,19 +89,19 @@ class Puts:
         SyncFailedError.
         """
         result = self._append_batch(batch)
-        if self._durability.policy.waits_for_disk() and result.end_offset >= 0:
+        if result.end_offset >= 0 and self._durability.is_awaited():
             result.status = self._durability.wait(result.end_offset)
         return result
 
     async def put_batch_async(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
         """Like :meth:`put_batch`, for a coroutine."""
         result = self._append_batch(batch)
-        if self._durability.policy.waits_for_disk() and result.end_offset >= 0:
-            result.status = await self._durability.until_durable(result.end_offset)
+        if result.end_offset >= 0 and self._durability.is_awaited():
+            result.status = await self._durability.until_safe(result.end_offset)
         return result
 
     def append(self, appendables: Sequence[Appendable]) -> list[PutMessageResult]:
-        """Append all ``appendables`` in order under one lock, without waiting for a flush (see ``until_durable``).
+        """Append all ``appendables`` in order under one lock, and wait for nothing (see ``until_safe``).
 
         An appendable that cannot be stored is reported in its status, and the others are stored. The status is
         SERVICE_NOT_AVAILABLE if the store accepts no puts or the disk is full.
@@ -169,6 +176,8 @@ class Puts:
             return PutMessageResult(status, message.topic, message.queue_id)
         if not self._state.is_writable:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, message.topic, message.queue_id)
+        if self._durability.refuses(message.wait_store_msg_ok):
+            return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, message.topic, message.queue_id)
         lock = self.lock
         try:
             if not lock.acquire(False):
@@ -190,6 +199,8 @@ class Puts:
     def _append_checked(self, appendable: Appendable, status: PutMessageStatus, now_ms: int) -> PutMessageResult:
         if status is not _PUT_OK:
             return _refused(appendable, status)
+        if self._durability.refuses(appendable.wait_store_msg_ok):
+            return _refused(appendable, PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         try:
             self._state.require_open()
             return self._appender.append(appendable, now_ms)
@@ -205,6 +216,10 @@ class Puts:
         result = PutBatchResult.empty(len(batch))
         if not self._state.is_writable:
             result.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            result.reject_rest(result.status)
+            return result
+        if self._durability.refuses():
+            result.status = PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
             result.reject_rest(result.status)
             return result
         columns = columns_of(batch, self._live.config) if not self._host.is_v6 else None

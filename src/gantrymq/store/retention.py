@@ -10,6 +10,9 @@ above 90 %                 the same, and puts are refused until the use is back 
 requested by hand          expired files, at any hour, in the next twenty runs
 =========================  ==============================================================================
 
+A file that a connected slave still copies is not deleted while the disk use is 85 % or less. Above that it is deleted
+as if there were no slave, and a warning names the slave that is cut off.
+
 The last file is never deleted, nor a file that is followed by nothing durable. A file that a reader holds stays, and no
 younger file is deleted before it. After destroyMapedFileIntervalForcibly its references are dropped by force. One run
 deletes at most deleteFileBatchMax files, deleteCommitLogFilesInterval apart. The ``config`` of each service may be
@@ -33,6 +36,7 @@ from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import ConsumeQueues
+from gantrymq.store.slave_acks import SlaveAcks
 
 _LOGGER = logging.getLogger(__name__)
 FIRST_RUN_AFTER_MS = 60_000
@@ -120,6 +124,9 @@ class CleanCommitLogService:
         self._manual_runs = 0
         self._left = 0
         self._whatever_age = False
+        self._is_over_forcible = False
+        self._waited_at = -1  # the offset of the file whose wait for a slave was logged
+        self.slaves: SlaveAcks | None = None
         self.is_for_space = False  # whether the disk use is the reason for the deletions
         self._last_redelete_ms = 0
 
@@ -154,13 +161,29 @@ class CleanCommitLogService:
         if is_time_to_do(self.config.delete_when, now_ms) or space_short or manual:
             self._manual_runs -= 1 if manual else 0
             self.is_for_space = space_short
+            self._is_over_forcible = whatever_age
             self._whatever_age = whatever_age and self.config.clean_file_forcibly_enable
             self._left = self.config.delete_file_batch_max
 
     def _remove_first(self, now_ms: int) -> bool:
         reserved_ms = self.config.file_reserved_time_hours * _HOUR_MS
         expired = self._whatever_age or now_ms >= self._log.queue.first_modified_ms() + reserved_ms
-        return expired and self._remove(now_ms)
+        return expired and not self._waits_for_slave() and self._remove(now_ms)
+
+    def _waits_for_slave(self) -> bool:
+        """Whether a connected slave needs the first file, and the disk has room to wait for it."""
+        first, slave = self._log.queue.first, self.slaves.slowest_slave() if self.slaves is not None else None
+        if first is None or slave is None or slave.offset >= first.file_from_offset + first.size:
+            return False
+        if self._is_over_forcible:
+            text = "retention cuts off the slave %s, which has the log up to %d: the disk use is %.1f %%"
+            _LOGGER.warning(text, slave.address, slave.offset, self._space.used_percent())
+            return False
+        if self._waited_at != first.file_from_offset:
+            self._waited_at = first.file_from_offset
+            text = "retention waits for the slave %s, which has the log up to %d, before it removes %s"
+            _LOGGER.info(text, slave.address, slave.offset, first.path)
+        return True
 
     def _remove(self, now_ms: int) -> bool:
         self._make_units_durable()

@@ -4,8 +4,9 @@ A large put is first prepared in another thread, which validates it and prefault
 5 to 40 ms for the 14 MB of 150,000 messages of one byte. Messages of other senders are stored meanwhile. Later puts of
 the same sender wait behind it, so that the puts of a sender are stored in their order.
 
-With SYNC_FLUSH an answer waits for the disk; one flush serves all puts of an iteration. Requests beyond the admission
-limit (requests and bytes that wait) are rejected at once, so that memory does not grow with the load.
+With SYNC_FLUSH an answer waits for the disk, with SYNC_MASTER for slaves; one flush serves all puts of an iteration.
+Requests beyond the admission limit (requests and bytes that wait) are rejected at once, so that memory does not grow
+with the load.
 
 Thread rule: the event loop's thread.
 
@@ -245,7 +246,7 @@ class PutQueue:
         _call_done(put, None, _CLEANED % (why, int((now - put.came) * 1000), size))
 
     def _acknowledge(self, puts: list[_Waiting]) -> None:
-        if not self._store.flush_policy.waits_for_disk():
+        if not self._store.is_awaited():
             self._complete(puts)
             return
         unflushed = [put for put in puts if put.result.is_stored and put.appendable.wait_store_msg_ok]
@@ -253,7 +254,7 @@ class PutQueue:
         self._complete([put for put in puts if id(put) not in left])
         if unflushed:
             end = max(put.result.end_offset for put in unflushed)
-            self._store.until_durable(end).add_done_callback(partial(self._flushed, unflushed))
+            self._store.until_safe(end).add_done_callback(partial(self._flushed, unflushed))
 
     def _flushed(self, unflushed: Sequence[_Waiting], on_disk: asyncio.Future[PutMessageStatus]) -> None:
         status = on_disk.result() if on_disk.exception() is None else PutMessageStatus.UNKNOWN_ERROR

@@ -268,6 +268,12 @@ ACCEPTED_WITHOUT_EFFECT = _gauge(
     "Always 1: a key, path or topic of acceptWithoutEffect with which the broker would not have started.",
     "name",
 )
+SLAVES = _gauge(
+    "gantrymq_slaves",
+    "Connected slaves by state, and those whose connection was closed within the last minute by the reason.",
+    "state",
+)
+SLAVE_BEHIND = _gauge("gantrymq_slave_behind", "How much of the log a connected slave lacks.", "slave", unit="bytes")
 HELD_PULLS = _gauge("gantrymq_held_pulls", "Pulls that wait for a message.")
 STORE_WRITABLE = _gauge("gantrymq_store_writable", "1 while the store accepts messages, else 0.")
 

@@ -25,6 +25,7 @@ from gantrymq.broker.metrics.recorder import PROTOCOL, RecordingMeter, truth
 from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import DiskError
+from gantrymq.ha.slave_state import SlaveState
 from gantrymq.metrics.instruments import Counter, Family, Histogram, LabelValues, Metric, Point, gauge, value_now
 from gantrymq.model.message import TIMER_TOPIC
 from gantrymq.remoting.codes import LanguageCode, version_name
@@ -101,9 +102,26 @@ class BrokerCollector:
             ),
             value_now(catalog.CONNECTIONS, self._connections()),
             value_now(catalog.HELD_PULLS, len(context.sessions.holds)),
+            *self._slaves(),
             gauge(
                 catalog.ACCEPTED_WITHOUT_EFFECT,
                 (catalog.ACCEPTED_WITHOUT_EFFECT.point(1, name=key.name) for key in context.config.accepted),
+                max_series,
+            ),
+        ]
+
+    def _slaves(self) -> list[Family]:
+        replication, max_series = self._context.replication, self._max_series
+        slaves = [slave for slave in replication.slaves if slave.state is not SlaveState.CONNECTED]
+        states = Counts(slave.state for slave in [*replication.slaves, *replication.closed_slaves])
+        behind = ((slave.address, replication.behind_bytes(slave)) for slave in slaves)
+        return [
+            gauge(
+                catalog.SLAVES, (catalog.SLAVES.point(n, state=str(state)) for state, n in states.items()), max_series
+            ),
+            gauge(
+                catalog.SLAVE_BEHIND,
+                (catalog.SLAVE_BEHIND.point(lacking, slave=address) for address, lacking in behind),
                 max_series,
             ),
         ]

@@ -15,6 +15,7 @@ from gantrymq.broker.measures import Measures
 from gantrymq.broker.names import SCHEDULE_TOPIC
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.replication import Replication
 from gantrymq.broker.storage import Storage
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.tables.versioned_table import TableVersion
@@ -25,11 +26,10 @@ from gantrymq.config.refused_keys import ServerKind, warned_keys
 from gantrymq.errors import ConfigError, GantrymqError, NotHonouredError
 from gantrymq.logs import get_logger
 from gantrymq.model.java import INT_MAX
-from gantrymq.remoting.bodies.broker import HARuntimeInfo
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.headers.broker import GetBrokerConfigResponseHeader
+from gantrymq.remoting.headers.broker import ExchangeHAInfoRequestHeader, GetBrokerConfigResponseHeader
 from gantrymq.remoting.transport.channel import Channel
 
 _PERMISSION = "brokerPermission"
@@ -51,8 +51,10 @@ class BrokerAdminProcessor:
         topics: TopicConfigManager,
         measures: Measures,
         outer: BrokerOuterAPI,
+        replication: Replication,
     ) -> None:
         self._config, self._clock, self._topics, self._outer = config, clock, topics, outer
+        self._replication = replication
         self._store, self._puts, self._stats, self._store_stats = (
             storage.store,
             storage.puts,
@@ -166,9 +168,13 @@ class BrokerAdminProcessor:
         return table
 
     def ha_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_HA_STATUS: always a master without slaves."""
-        body = HARuntimeInfo(master=True, master_commit_log_max_offset=self._store.max_phy_offset)
-        return request.response(ResponseCode.SUCCESS, body=body.encode())
+        """GET_BROKER_HA_STATUS: the slaves of this master."""
+        return request.response(ResponseCode.SUCCESS, body=self._replication.status().encode())
+
+    def exchange_ha_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """EXCHANGE_BROKER_HA_INFO: where slaves copy this master. The fields that a slave would take have no effect."""
+        is_asked = request.read(ExchangeHAInfoRequestHeader).master_ha_address is None
+        return request.response(ResponseCode.SUCCESS, header=self._replication.exchange() if is_asked else None)
 
     # Clean-up
 
@@ -193,13 +199,20 @@ def _bytes(count: int) -> str:
 def routes(context: BrokerContext) -> Routes:
     """The rows of settings, runtime information and clean-up."""
     broker = BrokerAdminProcessor(
-        context.config, context.clock, context.storage, context.tables.topics, context.measures, context.outer
+        context.config,
+        context.clock,
+        context.storage,
+        context.tables.topics,
+        context.measures,
+        context.outer,
+        context.replication,
     )
     return {
         RequestCode.UPDATE_BROKER_CONFIG: Route(broker.update_config, ADMINISTRATORS, after_dispatch=False),
         RequestCode.GET_BROKER_CONFIG: Route(broker.get_config, ADMINISTRATORS, after_dispatch=False),
         RequestCode.GET_BROKER_RUNTIME_INFO: Route(broker.runtime_info, ADMINISTRATORS, after_dispatch=False),
         RequestCode.GET_BROKER_HA_STATUS: Route(broker.ha_status, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.EXCHANGE_BROKER_HA_INFO: Route(broker.exchange_ha_info, ADMINISTRATORS, after_dispatch=False),
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Route(broker.clean_queues, ADMINISTRATORS, after_dispatch=False),
         RequestCode.DELETE_EXPIRED_COMMITLOG: Route(broker.delete_expired, ADMINISTRATORS, after_dispatch=False),
     }

@@ -45,7 +45,7 @@ from gantrymq.store.timer.timed_message import delete_key, set_timer
 _TAG, _BODY = "_RECALL_TAG_", b"0"
 _FAILED = "recall failed, execute error"
 _UNAVAILABLE = "recall failed, broker service not available"
-_STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+_STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
 
 class RecallMessageProcessor:

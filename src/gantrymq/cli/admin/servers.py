@@ -311,7 +311,10 @@ def _progress(stats_list: ConsumeStatsList) -> Iterator[dict[str, object]]:
 
 @watched
 def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show the replication of masters: their slaves, and how far each is behind.
+    """Show the replication of masters: their slaves, how far each is behind, and its state.
+
+    Slaves whose connection the master has closed within the last minute are shown with the reason as their state. A
+    voter is a slave that acknowledgements of a SYNC_MASTER count. RocketMQ's brokers report neither.
 
     Examples of use:
 
@@ -327,6 +330,7 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
             "maxOffset": info.master_commit_log_max_offset,
             "slaves": len(info.ha_connection_info),
         }
+        closed = info.closed_connection_info or []
         slaves = [
             {
                 "slave": slave.addr,
@@ -335,8 +339,10 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
                 "inSync": slave.in_sync,
                 "bytesPerSecond": slave.transferred_byte_in_second,
                 "transferFromWhere": slave.transfer_from_where,
+                "state": slave.state,
+                "voter": slave.voter,
             }
-            for slave in info.ha_connection_info
+            for slave in [*info.ha_connection_info, *closed]
         ]
         own = info.ha_client_runtime_info
         if not info.master:
@@ -359,6 +365,8 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
         "slaveOffset": ">acknowledged",
         "diff": ">behind",
         "inSync": "in sync",
+        "state": "state",
+        "voter": "voter",
         "bytesPerSecond": ">bytes/s",
     }
     session.rows(rows, columns)

@@ -54,6 +54,9 @@ class HAConnectionRuntimeInfo(Body, kw_only=True):
     in_sync: bool = False
     transferred_byte_in_second: Long = 0
     transfer_from_where: Long = 0
+    # Not RocketMQ's: why the slave is not in sync or was closed, and whether acknowledgements of puts count it.
+    state: str | None = None
+    voter: bool | None = None
 
 
 class HAClientRuntimeInfo(Body, kw_only=True):
@@ -75,6 +78,8 @@ class HARuntimeInfo(Body, kw_only=True):
     master_commit_log_max_offset: Long = 0
     in_sync_slave_nums: Int = 0
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
+    # Not RocketMQ's: slaves whose connection the master closed within the last minute, and why.
+    closed_connection_info: list[HAConnectionRuntimeInfo] | None = None
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
 
 

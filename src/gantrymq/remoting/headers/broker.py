@@ -21,6 +21,24 @@ class GetBrokerMemberGroupRequestHeader(CommandHeader, kw_only=True):
     broker_name: str
 
 
+class ExchangeHAInfoRequestHeader(CommandHeader, kw_only=True):
+    """EXCHANGE_BROKER_HA_INFO, to a master without fields."""
+
+    code: ClassVar[int] = RequestCode.EXCHANGE_BROKER_HA_INFO
+
+    master_ha_address: str | None = None
+    master_flush_offset: Long | None = None
+    master_address: str | None = None
+
+
+class ExchangeHAInfoResponseHeader(CommandHeader, kw_only=True):
+    """The answer to EXCHANGE_BROKER_HA_INFO; a slave's has no fields."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Long | None = None
+    master_address: str | None = None
+
+
 class NotifyMinBrokerIdChangeRequestHeader(CommandHeader, kw_only=True):
     """NOTIFY_MIN_BROKER_ID_CHANGE."""
 

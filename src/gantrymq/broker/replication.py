@@ -1,0 +1,211 @@
+"""A broker's part in replication: its HA server, its slaves according to name servers, and what requests show of both.
+
+Source: BrokerController.syncBrokerMemberGroup, DefaultHAService.getRuntimeInfo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from contextlib import suppress
+
+from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.ports import bind_port
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
+from gantrymq.errors import RemotingError
+from gantrymq.ha.server import HAServer, plain_host
+from gantrymq.ha.slave_state import SlaveState, SlaveView
+from gantrymq.logs import get_logger
+from gantrymq.remoting.bodies.broker import HAConnectionRuntimeInfo, HARuntimeInfo
+from gantrymq.remoting.headers.broker import ExchangeHAInfoResponseHeader
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.slave_acks import SlaveAcks
+
+_ASK_INTERVAL_S = 2.0
+_ASK_AGAIN_S = 1.0
+_MASTER_ID = 0
+_MAX_STRANGERS = 64
+_MAX_PORT = 65_535
+
+log = get_logger("gantrymq.broker")
+
+
+class Replication:
+    """The replication of one master. Construct it before the store, ``start`` it after.
+
+    ``port`` is where slaves connect, 0 if haEnable is off.
+
+    ``reserve_port`` takes the HA server's port, so that a start fails before the store is touched.
+
+    Thread rule: the event loop's thread.
+    """
+
+    def __init__(self, config: LiveConfig, clock: Clock, outer: BrokerOuterAPI) -> None:
+        self._config, self._clock, self._outer = config, clock, outer
+        self.acks = SlaveAcks(config.store, is_strict=config.broker.enable_slave_acting_master)
+        self._reserved: socket.socket | None = None
+        self._server: HAServer | None = None
+        self._store: MessageStore | None = None
+        self._first_end = 0
+        self._asking: asyncio.Task[None] | None = None
+        self._ask_now = asyncio.Event()
+        self._strangers: set[str] = set()  # the addresses that are logged
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """``brokerIP2:port``, where slaves copy the log; empty if haEnable is off."""
+        return f"{self._config.broker.broker_ip2}:{self.port}" if self.port else ""
+
+    # Start and stop
+
+    def reserve_port(self, listen_port: int) -> None:
+        """Bind the port of haListenPort: by default one above ``listen_port``, or a free one if listenPort is 0.
+
+        Raises RemotingError if it is taken.
+        """
+        store, broker = self._config.store, self._config.broker
+        if not store.ha_enable:
+            return
+        port = store.ha_listen_port
+        if port == NEXT_TO_LISTEN_PORT:
+            port = listen_port + 1 if 0 < listen_port < _MAX_PORT else 0
+        try:
+            self._reserved = bind_port(broker.bind_address, port, shared=bool(port))
+        except RemotingError as error:
+            raise RemotingError(f"{error}: set haListenPort, or haEnable=false for a broker without slaves") from error
+        self.port = self._reserved.getsockname()[1]
+
+    def release_port(self) -> None:
+        """Give the reserved port back, after a start that failed."""
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    def start(self, store: MessageStore) -> None:
+        """Accept slaves. Raises RemotingError if another process has begun to listen on the port."""
+        self._store, self._first_end = store, store.max_phy_offset
+        if self._reserved is None:
+            return
+        server = HAServer(store.commit_log, self.acks, lambda: store.config, self._clock)
+        try:
+            server.start(self._reserved)
+        except OSError as error:
+            raise RemotingError(f"cannot listen for slaves on port {self.port}: {error.strerror}") from error
+        self._server, self._reserved = server, None
+        server.on_unknown = self._ask_now.set
+        self._outer.ha_server_addr = self.address
+        self._asking = asyncio.ensure_future(self._ask_for_members())
+
+    async def close(self) -> None:
+        """Close the HA server and its connections."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+        if self._server is not None:
+            await self._server.close()
+        self.release_port()
+
+    # Which addresses are slaves
+
+    async def _ask_for_members(self) -> None:
+        is_strict = self._config.broker.enable_slave_acting_master
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ask_now.wait(), _ASK_INTERVAL_S)
+            self._ask_now.clear()
+            assert self._server is not None, "it runs as long as this task"
+            if is_strict or self._server.has_connections:
+                try:
+                    await self._ask(self._server)
+                except Exception:
+                    log.exception("the slaves of this broker are not known")
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _ask(self, server: HAServer) -> None:
+        members = await self._outer.members()
+        if members is None:
+            return
+        broker_id = self._config.broker.broker_id
+        self.acks.alive_replicas = len(members) + (broker_id not in members)
+        slaves: Counter[str] = Counter()
+        for number, address in members.items():
+            if number != _MASTER_ID:
+                slaves.update(await _hosts(address))
+        server.set_members(slaves)
+        if self.acks.waits:
+            self._name_strangers(server)
+
+    def _name_strangers(self, server: HAServer) -> None:
+        """Log slaves that copy the log and are no copies that sends wait for, once for each address."""
+        for slave in server.slaves:
+            host = slave.address.rpartition(":")[0]
+            is_stranger = slave.next_offset >= 0 and not slave.is_voter
+            if is_stranger and host not in self._strangers and len(self._strangers) < _MAX_STRANGERS:
+                self._strangers.add(host)
+                reason = "no name server lists its address for this broker, and haAllowedSlaves has it not"
+                log.warning("sends do not wait for a slave", slave=slave.address, reason=reason)
+
+    # What requests show
+
+    @property
+    def slaves(self) -> list[SlaveView]:
+        """The connected slaves."""
+        return self._server.slaves if self._server is not None else []
+
+    @property
+    def closed_slaves(self) -> list[SlaveView]:
+        """The slaves whose connection was closed for a reason within the last minute."""
+        return self._server.closed_slaves if self._server is not None else []
+
+    def behind_bytes(self, slave: SlaveView) -> int:
+        """How much of the log a slave lacks, in bytes."""
+        assert self._store is not None, "slaves connect to an open store"
+        return self._store.max_phy_offset - slave.acked_offset
+
+    def exchange(self) -> ExchangeHAInfoResponseHeader:
+        """The answer to EXCHANGE_BROKER_HA_INFO: where slaves find this master, and the end of its log at the start."""
+        broker = self._config.broker
+        return ExchangeHAInfoResponseHeader(
+            master_address=f"{broker.broker_ip1}:{broker.listen_port}",
+            master_ha_address=self.address or None,
+            master_flush_offset=self._first_end,
+        )
+
+    def status(self) -> HARuntimeInfo:
+        """The answer to GET_BROKER_HA_STATUS."""
+        assert self._store is not None, "requests come to an open store"
+        slaves = [self._shown(slave) for slave in self.slaves]
+        closed = [self._shown(slave) for slave in self.closed_slaves]
+        return HARuntimeInfo(
+            master=True,
+            master_commit_log_max_offset=self._store.max_phy_offset,
+            in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
+            ha_connection_info=slaves,
+            closed_connection_info=closed or None,
+        )
+
+    def _shown(self, slave: SlaveView) -> HAConnectionRuntimeInfo:
+        return HAConnectionRuntimeInfo(
+            addr=slave.address,
+            slave_ack_offset=slave.acked_offset,
+            diff=self.behind_bytes(slave),
+            in_sync=slave.state is SlaveState.IN_SYNC,
+            transferred_byte_in_second=slave.bytes_per_second,
+            transfer_from_where=slave.next_offset,
+            state=slave.state.value,
+            voter=slave.is_voter,
+        )
+
+
+async def _hosts(address: str) -> set[str]:
+    """The IP addresses of ``host:port``; none if the name cannot be resolved."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return set()
+    return {plain_host(str(where[4][0])) for where in addresses}

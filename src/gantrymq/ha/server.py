@@ -1,0 +1,247 @@
+"""The HA server of a master: accepts slaves, counts their acknowledgements, and remembers whom it has closed.
+
+A vote is what a put of a SYNC_MASTER waits for. It counts for a slave of this broker alone: an address that a name
+server lists as one (``set_members``), or that haAllowedSlaves names. Each listed slave has one vote, however many
+connections come from its address. RocketMQ counts connections, of anyone.
+
+Anyone may copy the log, unless haAllowedSlaves is set. The number of connections is limited. Those of known slaves are
+always accepted.
+
+Source: DefaultHAService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from ipaddress import IPv6Address, ip_address
+
+from gantrymq.clock import Clock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.ha.slave_connection import SlaveConnection
+from gantrymq.ha.slave_state import SlaveState, SlaveView
+from gantrymq.logs import get_logger
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.slave_acks import SlaveAcks, SlowestSlave
+
+MAX_CONNECTIONS = 1_000
+_BACKLOG = 128
+_TICK_S = 0.1
+_REMEMBERED, _REMEMBERED_S = 64, 60.0
+_LOG_AGAIN_S = 60.0  # for one address and state
+_LOG_LINES = 10  # for all addresses, in that time
+
+log = get_logger("gantrymq.ha")
+
+
+class HAServer:
+    """Sends ``commit_log`` to slaves, and passes what they acknowledge to ``acks``.
+
+    Thread rule: the event loop's thread. ``acks.grown`` and ``acks.slowest_slave`` may be called from any thread.
+    """
+
+    def __init__(
+        self, commit_log: CommitLog, acks: SlaveAcks, config: Callable[[], MessageStoreConfig], clock: Clock
+    ) -> None:
+        self._log, self._acks, self._config, self._clock = commit_log, acks, config, clock
+        self._loop = asyncio.get_running_loop()
+        self._connections: dict[SlaveConnection, None] = {}
+        self._members: Mapping[str, int] = {}  # the number of slaves by address
+        self._voters: tuple[SlaveConnection, ...] = ()
+        self._closed: OrderedDict[tuple[str, SlaveState], tuple[float, SlaveView]] = OrderedDict()
+        self._lines: dict[tuple[str, SlaveState], float] = {}
+        self._left_out = 0
+        self._is_growth_seen = True
+        self._seen_end, self._seen_allowed = -1, config().ha_allowed_slaves
+        self._socket: socket.socket | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.on_unknown: Callable[[], None] = lambda: None  # called when an address connects that is no member
+
+    # Start and stop
+
+    def start(self, bound: socket.socket) -> None:
+        """Accept slaves at a bound socket, which belongs to the server from now on. Raises OSError."""
+        bound.listen(_BACKLOG)
+        bound.setblocking(False)
+        self._socket = bound
+        self._acks.grown, self._acks.slowest_slave = self._grown, self._slowest
+        self._tasks = [self._loop.create_task(self._accept()), self._loop.create_task(self._tick())]
+
+    async def close(self) -> None:
+        """Close the port and all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+        closing = list(self._connections)
+        for connection in closing:
+            connection.close(SlaveState.LEFT)
+        await asyncio.gather(*(connection.closed() for connection in closing))
+
+    # State
+
+    @property
+    def slaves(self) -> list[SlaveView]:
+        """The connected slaves, in the order of their connections."""
+        voters = set(self._voters)
+        return [connection.view(is_voter=connection in voters) for connection in self._connections]
+
+    @property
+    def closed_slaves(self) -> list[SlaveView]:
+        """The slaves whose connection was closed for a reason within the last minute, oldest first."""
+        now_s = self._clock.monotonic_s()
+        return [view for closed_s, view in self._closed.values() if now_s - closed_s < _REMEMBERED_S]
+
+    @property
+    def has_connections(self) -> bool:
+        """Whether anyone is connected."""
+        return bool(self._connections)
+
+    def set_members(self, members: Mapping[str, int]) -> None:
+        """Set the addresses of this broker's slaves, each with the number of slaves that it has."""
+        if members != self._members:
+            self._members = dict(members)
+            self._count_voters()
+
+    # Connections
+
+    async def _accept(self) -> None:
+        assert self._socket is not None, "start() has set it"
+        while True:
+            try:
+                connected, address = await self._loop.sock_accept(self._socket)
+            except OSError as error:
+                log.warning("a slave could not be accepted", reason=str(error))
+                await asyncio.sleep(1)
+                continue
+            self._add(connected, (plain_host(address[0]), address[1]))
+
+    def _add(self, connected: socket.socket, address: tuple[str, int]) -> None:
+        connection = SlaveConnection(
+            connected, address, self._log, self._config, self._clock.monotonic_s, changed=self._changed,
+            ended=self._ended,
+        )  # fmt: skip
+        self._connections[connection] = None
+        is_allowed = self._is_allowed(connection.host)
+        if is_allowed is False:
+            connection.close(SlaveState.NOT_ALLOWED)
+        elif len(self._connections) > MAX_CONNECTIONS and not self._votes_of(connection.host):
+            connection.close(SlaveState.REFUSED)
+        else:
+            with suppress(OSError):  # the peer may be gone; reading says so
+                connection.start()
+            self._count_voters()
+            if not self._votes_of(connection.host):
+                self.on_unknown()
+
+    def _is_allowed(self, host: str) -> bool | None:
+        """Whether haAllowedSlaves has an address; None without the setting."""
+        networks = self._config().allowed_slaves
+        return any(ip_address(host) in network for network in networks) if networks else None
+
+    def _apply_allowed(self) -> None:
+        self._seen_allowed = self._config().ha_allowed_slaves
+        for connection in list(self._connections):
+            if self._is_allowed(connection.host) is False:
+                connection.close(SlaveState.NOT_ALLOWED)
+        self._count_voters()
+
+    def _changed(self, connection: SlaveConnection) -> None:
+        if connection in self._voters:
+            self._count_votes()
+
+    def _ended(self, connection: SlaveConnection) -> None:
+        self._connections.pop(connection, None)
+        was_voter = connection in self._voters
+        view = connection.view(is_voter=was_voter)
+        if was_voter:
+            self._count_voters()
+        if connection.state is not SlaveState.LEFT:
+            key = (connection.host, connection.state)
+            self._closed.pop(key, None)
+            self._closed[key] = self._clock.monotonic_s(), replace(view, is_voter=False)
+            if len(self._closed) > _REMEMBERED:
+                self._closed.popitem(last=False)
+            self._log_closed(key, view)
+
+    def _log_closed(self, key: tuple[str, SlaveState], view: SlaveView) -> None:
+        """Log why a connection was closed: once a minute for an address and state, and few lines in all."""
+        now_s = self._clock.monotonic_s()
+        self._lines = {known: at_s for known, at_s in self._lines.items() if now_s - at_s < _LOG_AGAIN_S}
+        if key in self._lines or len(self._lines) >= _LOG_LINES:
+            self._left_out += 1
+            return
+        self._lines[key] = now_s
+        begin, end, left_out = max(self._log.min_offset, 0), self._log.max_offset, self._left_out
+        fields = {"slave": view.address, "state": str(view.state), "offset": view.acked_offset}
+        log.warning("a slave was disconnected", **fields, log_begin=begin, log_end=end, not_logged=left_out)
+        self._left_out = 0
+
+    # Votes
+
+    def _votes_of(self, host: str) -> int:
+        """How many slaves of this broker have an address."""
+        return max(self._members.get(host, 0), int(bool(self._is_allowed(host))))
+
+    def _count_voters(self) -> None:
+        self._voters = tuple(connection for connection in self._connections if self._votes_of(connection.host))
+        self._count_votes()
+
+    def _count_votes(self) -> None:
+        left = Counter({connection.host: self._votes_of(connection.host) for connection in self._voters})
+        votes = []
+        copying = [connection for connection in self._voters if connection.is_copying]
+        for connection in sorted(copying, key=lambda slave: slave.acked_offset, reverse=True):
+            if left[connection.host] > 0:
+                left[connection.host] -= 1
+                votes.append(connection.acked_offset)
+        self._acks.update(votes)
+
+    def _slowest(self) -> SlowestSlave | None:
+        """The known slave that needs the oldest part of the log. Thread rule: any thread."""
+        slaves = [SlowestSlave(voter.address, voter.needed_from) for voter in self._voters if voter.is_copying]
+        return min(slaves, key=lambda slave: slave.offset, default=None)
+
+    # The log grows
+
+    def _grown(self) -> None:
+        """Wake the slaves that wait for the log to grow. Thread rule: any thread."""
+        if self._is_growth_seen and self._connections:
+            self._is_growth_seen = False
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        self._is_growth_seen = True
+        self._seen_end = self._log.max_offset
+        for connection in self._connections:
+            connection.wake()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            try:
+                self._look()
+            except Exception:
+                log.exception("slaves could not be examined")
+
+    def _look(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for connection in list(self._connections):
+            connection.tick(now_s)
+        if self._config().ha_allowed_slaves != self._seen_allowed:
+            self._apply_allowed()
+        if self._log.max_offset != self._seen_end:  # a write buffer was committed
+            self._wake_all()
+
+
+def plain_host(host: str) -> str:
+    """The text of an address, without the form of IPv6 for an IPv4 one."""
+    address = ip_address(host.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
