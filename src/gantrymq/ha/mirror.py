@@ -186,6 +186,7 @@ class Mirror:
             return goal is not None
         copy = CheckedLogCopy(_append_into(store), master.file_size, tail.end, b"" if tail.end else b"\0")
         if goal is not None and copy.end_offset >= goal:
+            self._set(store, CopyState.IN_SYNC)
             return True
         if tail.begin < tail.end and not self._wait_for_votes(master):
             return True
