@@ -22,7 +22,7 @@ def test_mirror_once_copies_the_log_and_refuses_another_one(tmp_path: Path, gant
         last = json.loads(done.text.splitlines()[-1])
         assert (done.code, done.err, last["kind"], last["state"]) == (0, "", "summary", "in sync")
         assert (last["messages"], last["history"], last["lag"]["bytes"]) == (50, "whole", 0)
-        again = gantrymq(*words, copy, "--once")
+        again = gantrymq(*words, copy, "--once", "--keep", "72h")
         assert (again.code, "0 messages (0 B) copied" in again.text) == (0, True)
         unknown = gantrymq("mirror", "-n", broker.namesrv, "--broker", "b", "--store", other)
         assert (unknown.code, unknown.err) == (

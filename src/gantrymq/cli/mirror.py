@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,7 +121,7 @@ def _reading(source: BrokerSource, entries: dict[str, str], keep_s: float | None
     for warning in user.warnings:
         warn(warning)
     reading = read_settings({**source.shape(), **given, "transientStorePoolEnable": "false"})
-    return type(reading)(reading.config, user.given, (), given)
+    return replace(reading, given=user.given, warnings=())
 
 
 def _check(mirror: Mirror, path: Path, reading: Reading) -> None:
