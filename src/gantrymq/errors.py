@@ -38,6 +38,7 @@ In brackets is the class of Python that an error has as a second base::
     │   ├── RemotingTimeoutError (TimeoutError)
     │   └── RemotingTooMuchRequestError
     ├── HAFrameError
+    ├── LogCopyError
     ├── MQClientError
     │   ├── SendFailedError
     │   ├── RequestTimeoutError (TimeoutError)
@@ -302,6 +303,14 @@ class RemotingTooMuchRequestError(RemotingError):
 
 class HAFrameError(GantrymqError):
     """The peer of a replication connection sent bytes that cannot be a frame of RocketMQ's HA service."""
+
+
+class LogCopyError(GantrymqError):
+    """A copy of a master's log cannot go on. ``state`` names the reason; what was appended before is checked."""
+
+    def __init__(self, state: str, reason: str) -> None:
+        super().__init__(f"{state}: {reason}")
+        self.state, self.reason = state, reason
 
 
 class MQClientError(GantrymqError):

@@ -17,7 +17,7 @@ _IN_STORE: tuple[str, ...] = (
 )
 _IN_TABLE: tuple[str, ...] = ("land", "retry", "status")
 _OTHERS: tuple[str, ...] = (
-    *("produce", "consume", "serve", "namesrv", "broker", "proxy", "console"),
+    *("produce", "consume", "serve", "namesrv", "broker", "proxy", "console", "mirror"),
     *("sql", "completion", "man"),
 )
 

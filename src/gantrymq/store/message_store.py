@@ -82,6 +82,7 @@ class StoreOptions:
     config: MessageStoreConfig
     given: Collection[str]
     housekeeping: bool
+    delivers: bool
     accepts_missing_end: bool
 
 
@@ -125,7 +126,7 @@ class MessageStore(ReadingStore):
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:
             self._load(options, callbacks)
-            self._start(options.housekeeping, callbacks)
+            self._start(options, callbacks)
         except BaseException:
             self._lock.release()
             raise
@@ -144,6 +145,7 @@ class MessageStore(ReadingStore):
         on_arrival: Arrival | None = None,
         on_failure: OnFailure | None = None,
         housekeeping: bool = True,
+        delivers: bool = True,
         accepts_missing_end: bool = False,
         meter: StoreMeter = NO_METER,
         slaves: SlaveAcks | None = None,
@@ -169,7 +171,7 @@ class MessageStore(ReadingStore):
             require_store(files, StorePaths.of(path, config), creates=create)
         return cls(
             path,
-            StoreOptions(config, given, housekeeping, accepts_missing_end),
+            StoreOptions(config, given, housekeeping, delivers, accepts_missing_end),
             StoreCallbacks(progress, on_arrival, on_failure, meter, slaves),
             fs=files,
             clock=clock or SystemClock(),
@@ -243,7 +245,7 @@ class MessageStore(ReadingStore):
         if self._pool is not None:
             lend_buffer(self._pool, file, fail_fast=self.flush_policy.fails_without_buffer)
 
-    def _start(self, housekeeping: bool, callbacks: StoreCallbacks) -> None:
+    def _start(self, options: StoreOptions, callbacks: StoreCallbacks) -> None:
         """Build the parts that work while the store is open, and start their services."""
         config, policy, log, clock = self.config, self.flush_policy, self._log, self._clock
         if policy.lends_buffers:
@@ -298,7 +300,7 @@ class MessageStore(ReadingStore):
             reput_runner,
             self._runner(FlushConsumeQueueService(self._queues, log, self._checkpoint, policy)),
             self._runner(self._watch()),
-            *(self._housekeepers(callbacks) if housekeeping else ()),
+            *(self._housekeepers(callbacks, delivers=options.delivers) if options.housekeeping else ()),
         ]
         for runner in self._runners:
             runner.start()
@@ -317,7 +319,7 @@ class MessageStore(ReadingStore):
         directories = (*paths.writable_commit_logs, paths.consume_queue, paths.index)
         return StoreWatch(self._fs, directories, paths.lock, self._lock, self._log, lambda: self._index)
 
-    def _housekeepers(self, callbacks: StoreCallbacks) -> list[ServiceRunner]:
+    def _housekeepers(self, callbacks: StoreCallbacks, *, delivers: bool) -> list[ServiceRunner]:
         log, config, live = self._log, self.config, self._live
         queue_cleaner = live.add(
             CleanConsumeQueueService(
@@ -333,12 +335,17 @@ class MessageStore(ReadingStore):
             )
         )  # fmt: skip
         self._log_cleaner.slaves = callbacks.slaves
+        cleaners = [self._runner(self._log_cleaner, by_calendar=True), queue_runner]
+        return [*(self._deliverers(callbacks.meter) if delivers else ()), *cleaners]
+
+    def _deliverers(self, meter: StoreMeter) -> list[ServiceRunner]:
+        config, live = self.config, self._live
         delivery = Delivery(
             put=self._deliver,
             append=self.append,
             is_durable=self._is_durable,
             ask_for_flush=self.ask_for_flush,
-            meter=callbacks.meter,
+            meter=meter,
         )
         self._schedule = live.add(ScheduleMessageService(self._parts, config, delivery))
         if config.timer_wheel_enable:
@@ -346,8 +353,6 @@ class MessageStore(ReadingStore):
         return [
             self._runner(self._schedule, by_calendar=True),
             *([self._runner(self.timers, by_calendar=True)] if self.timers is not None else ()),
-            self._runner(self._log_cleaner, by_calendar=True),
-            queue_runner,
         ]
 
     def _deliver(self, message: Message) -> PutMessageResult:
@@ -427,6 +432,7 @@ class MessageStore(ReadingStore):
     check = forward("_puts", Puts.check)
     check_ahead = forward("_puts", Puts.check_ahead)
     append_checked = forward("_puts", Puts.append_checked)
+    append_copied = forward("_puts", Puts.append_copied)
     next_offset_in_queue = forward("_puts", Puts.next_offset_in_queue)
     is_awaited = forward("_durability", Durability.is_awaited)
     until_safe = forward("_durability", Durability.until_safe)

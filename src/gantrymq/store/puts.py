@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gantrymq.clock import Clock
 from gantrymq.errors import DiskFullError, StoreClosedError, StoreError, SyncFailedError
+from gantrymq.fs.api import Bytes
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.durability import Durability
@@ -148,6 +149,23 @@ class Puts:
     def forget_queue(self, topic: str, queue_id: int) -> None:
         """Restart a queue at offset 0, because its topic was deleted. Thread rule: under ``lock``."""
         self._appender.forget_queue(topic, queue_id)
+
+    def append_copied(self, data: Bytes, phy_offset: int, store_timestamp_ms: int) -> None:
+        """Append checked bytes of another broker's log at the log's end, as :class:`MessageAppender` does.
+
+        Raises DiskFullError, StoreClosedError, and SyncFailedError, after which the store takes no more bytes.
+        """
+        if self._state.has_failed_sync:
+            raise SyncFailedError(self._state.root, "a sync has failed before")
+        try:
+            with self.lock:
+                self._state.require_open()
+                self._appender.append_copied(data, phy_offset, store_timestamp_ms)
+        except SyncFailedError as error:
+            self._state.note_failure("append", error)
+            raise
+        self._wake_dispatch()
+        self._durability.wake_after_put()
 
     # Appending
 

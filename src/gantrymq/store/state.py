@@ -43,7 +43,7 @@ class StoreState:
     def __init__(
         self, root: Path, checkpoint: StoreCheckpoint, space: DiskSpace, on_failure: OnFailure | None = None
     ) -> None:
-        self._root, self._checkpoint, self._space, self._on_failure = root, checkpoint, space, on_failure
+        self.root, self._checkpoint, self._space, self._on_failure = root, checkpoint, space, on_failure
         self.is_closed = False
         self.has_failed_sync = False
         self.failures: list[tuple[str, Exception]] = []
@@ -56,7 +56,7 @@ class StoreState:
     def require_open(self) -> None:
         """Raise StoreClosedError after the close."""
         if self.is_closed:
-            raise StoreClosedError(self._root, "is closed")
+            raise StoreClosedError(self.root, "is closed")
 
     def note_failure(self, name: str, error: Exception) -> None:
         """Record a failure of a service or a put."""

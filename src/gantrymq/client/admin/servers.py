@@ -43,6 +43,7 @@ from gantrymq.remoting.headers.namesrv import (
 )
 
 _COLD_GET, _COLD_SET = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG
+_EXCHANGE_HA = RequestCode.EXCHANGE_BROKER_HA_INFO
 _READ_AHEAD_MODE = "READ_AHEAD_MODE"
 _TIMER_ENGINE = "E_T"
 
@@ -68,6 +69,10 @@ class ServerAdmin(AdminBase):
     def ha_status(self, broker: str) -> HARuntimeInfo:
         """The replication of a broker, as it sees it (getBrokerHAStatus)."""
         return self._client.call(broker, question(RequestCode.GET_BROKER_HA_STATUS, HARuntimeInfo))
+
+    def ha_address(self, broker: str) -> str:
+        """The address at which a master's slaves get its log, host:port (exchangeBrokerHaInfo)."""
+        return self._client.call(broker, Call(lambda: RemotingCommand(_EXCHANGE_HA), _ha_address))
 
     def reset_master_flush_offset(self, broker: str, offset: int) -> None:
         """Tell a slave up to which offset of the log its master has flushed (resetMasterFlushOffset)."""
@@ -204,6 +209,13 @@ class ServerAdmin(AdminBase):
     def clean_unused_topic(self, *, broker: str | None = None, cluster: str | None = None) -> None:
         """Make brokers delete queues of topics that have no configuration (cleanUnusedTopic)."""
         self._call_all(self._masters(broker, cluster), order(RequestCode.CLEAN_UNUSED_TOPIC))
+
+
+def _ha_address(response: RemotingCommand, address: str) -> str:
+    ha_address = success(response, address).ext_fields.get("masterHaAddress", "")
+    if not ha_address:
+        raise MQClientError(f"the broker at {address} is no master, or has no HA port")
+    return ha_address
 
 
 def _json_object(response: RemotingCommand, address: str) -> dict[str, Any] | None:

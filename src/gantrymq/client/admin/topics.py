@@ -165,9 +165,12 @@ class TopicAdmin(AdminBase):
 
     def topic_configs(self, broker: str) -> dict[str, TopicConfig]:
         """All topics of a broker (getAllTopicConfig)."""
-        call = question(RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigSerializeWrapper)
-        table = self._client.call(broker, call).topic_config_table
+        table = self.topic_table(broker).topic_config_table
         return {topic: table[self._full(topic)] for topic in self._shown(table)}
+
+    def topic_table(self, broker: str) -> TopicConfigSerializeWrapper:
+        """The topics of a broker by full name, as a slave gets them, with the version of the table."""
+        return self._client.call(broker, question(RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigSerializeWrapper))
 
     def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """The bounds of each queue, and the store time of its last message (examineTopicStats)."""

@@ -38,6 +38,7 @@ _FEW_QUEUES = 64
 # the mapping would touch each new page twice: once to zero it, once for the record. Smaller records gain nothing.
 _LARGE_RECORD_BYTES = 1024
 _ROOM_BYTES = 1 << 20
+_ZERO_PAGE = np.zeros(PAGE_SIZE, np.uint8)  # kernels read a few bytes beyond the newest record
 
 
 class PutLock:
@@ -122,6 +123,18 @@ class MessageAppender:
             # record.
             file.store_timestamp_ms = timestamp_ms
         return result
+
+    def append_copied(self, data: Bytes, phy_offset: int, store_timestamp_ms: int) -> None:
+        """Append bytes of another broker's log as they are: records, or all of a file's blank end (appendToCommitLog).
+
+        They do not cross a file. The last record has ``store_timestamp_ms``. Queue offsets are those of the records;
+        ``next_offset`` does not follow. Raises DiskFullError, SyncFailedError; nothing is appended then.
+        """
+        file = self._log.queue.last_for_append(phy_offset)
+        assert file.file_from_offset + file.wrote_position == phy_offset, "the caller copies a log in order"
+        assert len(data) <= file.size - file.wrote_position, "the caller cuts at the files"
+        file.append_ahead(np.concatenate((data, _ZERO_PAGE)), len(data))
+        file.store_timestamp_ms = max(store_timestamp_ms, file.store_timestamp_ms)
 
     def prefault_ahead(self, size_bytes: int) -> None:
         """Allocate page cache for the next records. Thread rule: any thread, without the put lock."""
