@@ -32,7 +32,8 @@ a file without the column of the key           its rows have no key: they stay
 a wider type of the key (INT to BIGINT)        keys are compared in the widest type
 =============================================  =======================================================================
 
-The memory is that of a landing, plus the keys of one step and, one after the other, the keys of one file.
+The memory is that of a landing, plus the keys of one step, one after the other the keys of one file, and a bit for
+each row of the files that are written again.
 
 Thread rule: one thread.
 """
@@ -213,7 +214,7 @@ class Merger:
         known = {file.path for file in files}
         self._footers = {path: footer for path, footer in self._footers.items() if path in known}
         rewriting = Rewriting(self._table, head, contents)
-        masks: dict[str, NDArray[np.bool_]] = {}
+        masks: dict[str, NDArray[np.uint8]] = {}  # a bit for each row
         groups: dict[str, list[DataFile]] = {}
         try:
             for file in files:
@@ -224,7 +225,7 @@ class Merger:
                 if not is_kept.any():
                     rewriting.drop(file)
                     continue
-                masks[file.path] = is_kept
+                masks[file.path] = np.packbits(is_kept)
                 groups.setdefault(str(footer.schema), []).append(file)
             for group in groups.values():
                 rewriting.rewrite(group, self._footer(contents, group[0]).schema, partial(_chosen, masks))
@@ -253,8 +254,10 @@ class Merger:
         return self._footers[file.path]
 
 
-def _chosen(masks: Mapping[str, NDArray[np.bool_]], file: DataFile, at: int, rows: pa.RecordBatch) -> pa.BooleanArray:
-    return pa.array(masks[file.path][at : at + rows.num_rows])
+def _chosen(masks: Mapping[str, NDArray[np.uint8]], file: DataFile, at: int, rows: pa.RecordBatch) -> pa.BooleanArray:
+    first, stop = at // 8, at + rows.num_rows
+    bits = np.unpackbits(masks[file.path][first : (stop + 7) // 8])
+    return pa.array(bits[at - 8 * first : stop - 8 * first].astype(np.bool_))
 
 
 def _bounds(footer: pq.FileMetaData, column: str) -> tuple[pa.Scalar, pa.Scalar] | None:
