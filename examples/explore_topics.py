@@ -16,7 +16,9 @@ spark = SparkSession.builder.appName("explore").config("spark.ui.enabled", "fals
 
 # %% The topic as a table; nothing is read yet
 origin = "nameserver" if ":" in source and "/" not in source else "path"
-messages = spark.read.format("rocketmq").option(origin, source).option("subscribe", topic).load()
+messages = (
+    spark.read.format("rocketmq").option(origin, source).option("subscribe", topic).option("columns", "all").load()
+)
 messages.printSchema()
 
 # %% How many, from when to when, and how large

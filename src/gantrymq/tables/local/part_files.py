@@ -31,6 +31,7 @@ from gantrymq.tables.state import TableFile
 
 FILE_BYTES = 128 << 20  # of rows in memory
 WAITING_BYTES = 256 << 20  # of all partitions
+_GROUP_BYTES = 32 << 20  # of rows in a row group, of which Arrow has several copies while it is written
 DIVIDED_BYTES = 32 << 20  # of rows that are divided at once
 MOST_FILES = 10_000  # of a commit
 ROW_BYTES = b"gantrymq.row_bytes"
@@ -181,8 +182,10 @@ class PartFiles:
                     use_dictionary=_DICTIONARIES,
                     write_statistics=True,
                 ) as writer:
-                    for batch in table.combine_chunks().to_batches():
-                        writer.write_batch(aligned(batch, self._schema))
+                    rows = max(table.num_rows * _GROUP_BYTES // max(table.nbytes, 1), 1)
+                    for begin in range(0, table.num_rows, rows):
+                        for batch in table.slice(begin, rows).combine_chunks().to_batches():
+                            writer.write_table(pa.Table.from_batches([aligned(batch, self._schema)]))
                     writer.add_key_value_metadata({ROW_BYTES: str(table.nbytes)})
                 size_bytes = stream.tell()
                 sync(stream)
