@@ -170,6 +170,7 @@ def test_request_for_the_end_waits_until_no_put_waits_for_acknowledgements(
     first.once(tmp_path / "copy", log)
     assert sum(first.clock.slept_s) == 0  # a request for the begin acknowledges nothing
     second = Copying(master)
+    second.clock.advance(60_000)  # the master may have lost its end and written other messages meanwhile
     with open_copy(tmp_path / "copy", log) as store:
         second.mirror._tell = lambda progress: setattr(second, "is_stopped", True)
         second.mirror.run(store, once=False)
@@ -302,6 +303,17 @@ def test_lost_master_is_asked_again_for_ever_but_only_once_with_once(
         copying.mirror.run(store, once=False)
     assert len(finds) >= 6
     assert copied(tmp_path / "copy", log) == log.data
+
+
+def test_master_that_does_not_let_the_mirror_in_is_named_with_the_next_step(
+    log: LogBytes, master: FakeMaster, tmp_path: Path
+) -> None:
+    master.closes_after = 0
+    with (
+        open_copy(tmp_path / "copy", log) as store,
+        pytest.raises(ConnectionError, match=r"closed the connection before it sent anything; see .* haAllowedSlaves"),
+    ):
+        Copying(master).mirror.run(store, once=True)
 
 
 def test_rate_limits_the_received_bytes(log: LogBytes, master: FakeMaster, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ Identity. A mirror that holds something asks for its last bytes again, as a rule
 differ, the log is another one, or the master has lost its end and has written other messages since.
 
 No vote. A Java master counts a connection as a slave that has everything up to its last report, and the request is a
-report. A master waits for an acknowledgement no longer than slaveTimeout. The mirror asks for the end of its log only
-when it has received nothing for that long, and after the master has begun to send, it reports offset 0.
+report. A put waits for an acknowledgement no longer than slaveTimeout. The mirror asks for the end of its log only when
+the master has had a log of that length for so long, and after the master has begun to send, it reports offset 0.
 
 Source: DefaultHAConnection, GroupTransferService.
 """
@@ -117,7 +117,6 @@ class Mirror:
         self._source, self._clock, self._stopped, self._tell, self._sleep = source, clock, stopped, tell, sleep
         self._rate = rate
         self._state, self._reason = CopyState.CONNECTING, ""
-        self._received_s = clock.monotonic_s()  # bytes of the log may be as new as this
         self._copied_bytes = self._records = self._newest_ms = 0
         self._master: Master | None = None
         self._asked_s = 0.0
@@ -202,8 +201,6 @@ class Mirror:
             received_bytes = link.received_bytes
             frames = link.receive(_POLL_S, most_bytes)
             received_bytes = link.received_bytes - received_bytes
-            if received_bytes:
-                self._received_s = self._clock.monotonic_s()
             self._take(frames, copy, tail)
             if frames and not has_begun:  # the master has read the request; a later report is no request
                 has_begun = True
@@ -256,9 +253,9 @@ class Mirror:
             raise ConnectionError(f"cannot connect to the master's HA port {host}:{port}: {error}") from error
 
     def _wait_for_votes(self, master: Master) -> bool:
-        """Wait until no put at the master can still wait for what was received last. Returns False on a stop."""
+        """Wait until no put waits at the master that was there when it was found. Returns False on a stop."""
         if master.ack_timeout_s:
-            self._rest(self._received_s + master.ack_timeout_s + _VOTE_MARGIN_S - self._clock.monotonic_s())
+            self._rest(self._asked_s + master.ack_timeout_s + _VOTE_MARGIN_S - self._clock.monotonic_s())
         return not self._stopped()
 
     # State
