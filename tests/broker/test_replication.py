@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from broker_cases import BrokerCase, StartBroker, StartNamesrv
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import ConfigError, RemotingError
 from gantrymq.ha.server import MAX_CONNECTIONS
+from gantrymq.ha.slave_connection import SlaveConnection
 from gantrymq.ha.slave_state import SlaveState
 from gantrymq.remoting.bodies.broker import HARuntimeInfo
 from gantrymq.remoting.bodies.topic import RegisterBrokerBody
@@ -268,6 +270,80 @@ async def test_two_connections_of_one_slave_are_one_copy(start_broker: StartBrok
         assert (await case.send()).code == ResponseCode.SUCCESS
         for copy in copies:
             copy.cancel()
+
+
+async def test_old_connection_of_one_slave_is_no_copy_of_another_at_its_address(start_broker: StartBroker) -> None:
+    case = await start_broker(**SMALL, **{**SYNC, "in_sync_replicas": 3, "slave_timeout_ms": 1_000})
+    server = case.server.replication._server
+    assert server is not None
+    server.set_members({"127.0.0.1": 2})
+    async with (
+        TestSlave(address(case)) as old,
+        TestSlave(address(case)) as again,
+        TestSlave(address(case)) as other,
+    ):
+        sent = asyncio.ensure_future(case.send())
+        await until(lambda: case.server.store.max_phy_offset > 0)
+        end = case.server.store.max_phy_offset
+        old.report(0)
+        other.report(0)
+        await old.copy_to(end)
+        again.report(end)
+        assert (await sent).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        await other.copy_to(end)
+        old.reset()
+        await until(lambda: case.server.replication.acks._votes == (end, end))
+
+
+async def test_mirror_at_address_of_slave_is_no_copy_and_holds_no_file(start_broker: StartBroker) -> None:
+    case = await start_broker(**SMALL, **ALLOWED)
+    acks = case.server.replication.acks
+    for _ in range(30):
+        await case.send(body=bytes(5_000), properties={"WAIT": "false"})
+    end = case.server.store.max_phy_offset
+    async with TestSlave(address(case)) as mirror:
+        mirror.report(1)
+        await mirror.copy_to(end, acks=False)
+        assert acks.slowest_slave() is not None
+        mirror.report(0)
+        await until(lambda: acks.slowest_slave() is None)
+        assert acks.in_sync_copies(end) == 1
+        assert [slave.is_voter for slave in case.server.replication.slaves] == [False]
+
+
+async def test_slave_that_is_closed_while_its_socket_is_full_causes_no_error(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: SlaveConnection, *of: object) -> bool:
+        asyncio.get_running_loop().call_soon(self.close, SlaveState.SILENT)
+        return False
+
+    monkeypatch.setattr(SlaveConnection, "_send", full)
+    case = await start_broker(**SMALL)
+    await fill(case, 1)
+    async with TestSlave(address(case)) as slave:
+        slave.report(0)
+        await slave.closed()
+    await until(lambda: closed_states(case) == [SlaveState.SILENT])
+    await asyncio.sleep(0.05)
+    assert not any("could not be sent" in line for line in caplog.messages)
+
+
+async def test_log_that_master_cannot_open_is_named_with_its_error(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> bool:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    case = await start_broker(**SMALL)
+    await fill(case, 1)
+    await case.dispatched(1)
+    monkeypatch.setattr(case.server.store.commit_log.queue.last, "hold_to_read", fail)
+    async with TestSlave(address(case)) as slave:
+        slave.report(0)
+        await slave.closed()
+    await until(lambda: closed_states(case) == [SlaveState.UNREADABLE])
+    assert any("a slave was disconnected" in line and "Too many open files" in line for line in caplog.messages)
 
 
 async def test_only_slave_that_name_server_lists_is_a_vote(

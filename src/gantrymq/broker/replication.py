@@ -143,7 +143,7 @@ class Replication:
         """Log slaves that copy the log and are no copies that sends wait for, once for each address."""
         for slave in server.slaves:
             host = slave.address.rpartition(":")[0]
-            is_stranger = slave.next_offset >= 0 and not slave.is_voter
+            is_stranger = slave.acked_offset > 0 and not slave.is_voter  # a mirror acknowledges 0
             if is_stranger and host not in self._strangers and len(self._strangers) < _MAX_STRANGERS:
                 self._strangers.add(host)
                 reason = "no name server lists its address for this broker, and haAllowedSlaves has it not"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -51,6 +51,7 @@ class HAServer:
         self._loop = asyncio.get_running_loop()
         self._connections: dict[SlaveConnection, None] = {}
         self._members: Mapping[str, int] = {}  # the number of slaves by address
+        self._slaves_at: dict[str, int] = {}  # the number of slaves at each address of a connection
         self._voters: tuple[SlaveConnection, ...] = ()
         self._closed: OrderedDict[tuple[str, SlaveState], tuple[float, SlaveView]] = OrderedDict()
         self._lines: dict[tuple[str, SlaveState], float] = {}
@@ -88,7 +89,7 @@ class HAServer:
     @property
     def slaves(self) -> list[SlaveView]:
         """The connected slaves, in the order of their connections."""
-        voters = set(self._voters)
+        voters = {voter for voter in self._voters if voter.acknowledges}
         return [connection.view(is_voter=connection in voters) for connection in self._connections]
 
     @property
@@ -167,9 +168,9 @@ class HAServer:
             self._closed[key] = self._clock.monotonic_s(), replace(view, is_voter=False)
             if len(self._closed) > _REMEMBERED:
                 self._closed.popitem(last=False)
-            self._log_closed(key, view)
+            self._log_closed(key, view, connection.reason)
 
-    def _log_closed(self, key: tuple[str, SlaveState], view: SlaveView) -> None:
+    def _log_closed(self, key: tuple[str, SlaveState], view: SlaveView, reason: str) -> None:
         """Log why a connection was closed: once a minute for an address and state, and few lines in all."""
         now_s = self._clock.monotonic_s()
         self._lines = {known: at_s for known, at_s in self._lines.items() if now_s - at_s < _LOG_AGAIN_S}
@@ -179,6 +180,7 @@ class HAServer:
         self._lines[key] = now_s
         begin, end, left_out = max(self._log.min_offset, 0), self._log.max_offset, self._left_out
         fields = {"slave": view.address, "state": str(view.state), "offset": view.acked_offset}
+        fields |= {"reason": reason} if reason else {}
         log.warning("a slave was disconnected", **fields, log_begin=begin, log_end=end, not_logged=left_out)
         self._left_out = 0
 
@@ -189,22 +191,29 @@ class HAServer:
         return max(self._members.get(host, 0), int(bool(self._is_allowed(host))))
 
     def _count_voters(self) -> None:
-        self._voters = tuple(connection for connection in self._connections if self._votes_of(connection.host))
+        self._slaves_at = {connection.host: self._votes_of(connection.host) for connection in self._connections}
+        self._voters = tuple(connection for connection in self._connections if self._slaves_at[connection.host])
         self._count_votes()
 
     def _count_votes(self) -> None:
-        left = Counter({connection.host: self._votes_of(connection.host) for connection in self._voters})
+        """Pass on what distinct slaves surely have.
+
+        A slave that has connected again may still have its old connections. As many as an address has too many are
+        taken for those of the slave that has the most.
+        """
+        acked: dict[str, list[int]] = {}
+        for connection in self._voters:
+            if connection.acknowledges:
+                acked.setdefault(connection.host, []).append(connection.acked_offset)
         votes = []
-        copying = [connection for connection in self._voters if connection.is_copying]
-        for connection in sorted(copying, key=lambda slave: slave.acked_offset, reverse=True):
-            if left[connection.host] > 0:
-                left[connection.host] -= 1
-                votes.append(connection.acked_offset)
+        for host, offsets in acked.items():
+            offsets.sort(reverse=True)
+            votes += [offsets[0], *offsets[1 + max(len(offsets) - self._slaves_at[host], 0) :]]
         self._acks.update(votes)
 
     def _slowest(self) -> SlowestSlave | None:
         """The known slave that needs the oldest part of the log. Thread rule: any thread."""
-        slaves = [SlowestSlave(voter.address, voter.needed_from) for voter in self._voters if voter.is_copying]
+        slaves = [SlowestSlave(voter.address, voter.needed_from) for voter in self._voters if voter.acknowledges]
         return min(slaves, key=lambda slave: slave.offset, default=None)
 
     # The log grows

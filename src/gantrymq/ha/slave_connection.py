@@ -45,7 +45,7 @@ class _Part(NamedTuple):
 class SlaveConnection:
     """One slave. ``log`` is the master's; ``changed`` is called after each report, ``ended`` when it is closed.
 
-    Thread rule: the event loop's thread. ``address``, ``needed_from`` and ``is_copying`` may be read by any thread.
+    Thread rule: the event loop's thread. ``address``, ``needed_from`` and ``acknowledges`` may be read by any thread.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class SlaveConnection:
         ended: Callable[[SlaveConnection], None],
     ) -> None:
         self.host, self.address = address[0], f"{address[0]}:{address[1]}"
-        self.state = SlaveState.CONNECTED
+        self.state, self.reason = SlaveState.CONNECTED, ""  # the error that made the log unreadable
         self._socket, self._log, self._config, self._now_s = connected, log, config, now_s
         self._changed, self._ended = changed, ended
         self._loop = asyncio.get_running_loop()
         self._reports = ReportReader()
-        self._reported = self._begin = self._position = -1
+        self._request_offset = self._reported = self._begin = self._position = -1
         self._header, self._left = b"", 0  # of the frame that is being sent
         self._read_s = self._wrote_s = now_s()
         self._sent_bytes, self._measured_s, self.bytes_per_second = 0, now_s(), 0
@@ -90,6 +90,11 @@ class SlaveConnection:
     def is_copying(self) -> bool:
         """Whether the slave has asked for the log and gets it."""
         return self._position >= 0 and self.is_open
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether it copies, and reports what it has. A mirror does not: it reports less than it has asked for."""
+        return self.is_copying and self._reported >= self._request_offset
 
     @property
     def acked_offset(self) -> int:
@@ -187,7 +192,7 @@ class SlaveConnection:
 
     def _begin_at(self, offset: int, end: int) -> None:
         first = max(self._log.min_offset, 0)
-        self._reported = offset
+        self._request_offset = self._reported = offset
         if offset > end:
             self.close(SlaveState.AHEAD)
         elif 0 < offset < first:
@@ -206,18 +211,20 @@ class SlaveConnection:
                 await self._woken()
                 continue
             try:
-                if not await self._send_some():
+                if not await self._send_some() and self.is_open:  # it may be closed while that waits
                     self._loop.add_writer(self._socket, self.wake)
                     await self._woken()
                     if self.is_open:
                         self._loop.remove_writer(self._socket)
-            except DiskError:
-                self.close(SlaveState.UNREADABLE)
-            except OSError as error:
-                self.close(SlaveState.UNREADABLE if error.errno in _UNREADABLE else SlaveState.LEFT)
+            except (DiskError, OSError) as error:  # of a file; an error of the socket closes the connection
+                self._unreadable(error)
             except Exception:  # the slave would wait for ever
                 log.exception("the log could not be sent to a slave", slave=self.address)
                 self.close(SlaveState.UNREADABLE)
+
+    def _unreadable(self, error: Exception) -> None:
+        self.reason = str(error)
+        self.close(SlaveState.UNREADABLE)
 
     def _has_something(self) -> bool:
         return bool(self._header or self._left) or 0 <= self._position < self._log.max_offset
@@ -279,6 +286,11 @@ class SlaveConnection:
             sent = self._socket.sendmsg(buffers)
         except (BlockingIOError, InterruptedError):
             return False
+        except OSError as error:
+            if error.errno in _UNREADABLE:
+                raise
+            self.close(SlaveState.LEFT)
+            return True
         self._sent_bytes += sent
         self._wrote_s = self._now_s()
         for header, left, attached in parts:
