@@ -453,12 +453,13 @@ async def test_ha_info_has_addresses_of_master(start_broker: StartBroker) -> Non
 
 
 async def test_retention_waits_for_slave_of_this_broker_up_to_disk_limit(
-    start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = await start_broker(**SMALL, ha_allowed_slaves="127.0.0.1", file_reserved_time_hours=0)
     end = await fill(case)
     cleaner = case.server.store._log_cleaner
     assert cleaner is not None
+    monkeypatch.setattr(cleaner._space, "used_percent", lambda: 85.0)
     async with TestSlave(address(case)) as slave:
         slave.report(0)
         await slave.copy_to(end, acks=False)
@@ -469,7 +470,7 @@ async def test_retention_waits_for_slave_of_this_broker_up_to_disk_limit(
         await until(lambda: cleaner._remove_first(later))  # the slave has it
         assert not cleaner._remove_first(later)
         assert case.server.store.min_phy_offset == FILE
-        cleaner._is_over_forcible = True
+        monkeypatch.setattr(cleaner._space, "used_percent", lambda: 85.1)
         await until(lambda: cleaner._remove_first(later))
         assert case.server.store.min_phy_offset == 2 * FILE
     assert any("retention cuts off the slave 127.0.0.1:" in line for line in caplog.messages)

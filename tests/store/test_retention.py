@@ -20,6 +20,7 @@ from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace, is_time_to_do
+from gantrymq.store.slave_acks import SlaveAcks, SlowestSlave
 from gated_file_system import GatedFileSystem
 from memory_file_system import MemoryFileSystem
 from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, bodies, numbered, open_store
@@ -248,6 +249,18 @@ def test_disk_use_above_85_percent_deletes_files_of_any_age() -> None:
     keeper.fs.simulated_used_ratio = 0.86
     keeper.steps(2)
     assert keeper.begins == [2]
+
+
+def test_run_that_has_made_room_cuts_off_no_slave() -> None:
+    keeper = Keeper(3, ANOTHER_HOUR)
+    keeper.service.slaves = SlaveAcks(ANOTHER_HOUR)
+    keeper.service.slaves.slowest_slave = lambda: SlowestSlave("10.0.0.2:4711", 0)
+    keeper.fs.simulated_used_ratio = 0.86
+    keeper.step()
+    assert keeper.begins == [1, 2, 3]
+    keeper.fs.simulated_used_ratio = 0.85
+    keeper.steps(2)
+    assert keeper.begins == [1, 2, 3]
 
 
 def test_deletion_for_space_logs_usage_path_and_offsets(caplog: pytest.LogCaptureFixture) -> None:

@@ -64,6 +64,14 @@ class DiskSpace:
         log_percent = min(self._log_percents().values(), default=0.0)
         return max(log_percent, self._percent(self._paths.consume_queue) or 0.0)
 
+    def is_over_forcible(self) -> bool:
+        """Whether the disk use is so high now that the oldest files go whatever their age, and whoever copies them."""
+        return self.used_percent() > self._forcible_percent
+
+    @property
+    def _forcible_percent(self) -> int:
+        return min(max(self.config.disk_space_clean_forcibly_ratio, 30), 85)
+
     def _log_percents(self) -> dict[Path, float]:
         """Return the disk use of each existing log directory in percent."""
         percents = {path: self._percent(path) for path in self._paths.writable_commit_logs}
@@ -76,7 +84,7 @@ class DiskSpace:
         """Read the disk use. Returns (delete expired files now, delete the oldest files whatever their age)."""
         used = self.used_percent()
         warning = min(max(self.config.disk_space_warning_level_ratio, 35), 90)
-        forcible = min(max(self.config.disk_space_clean_forcibly_ratio, 30), 85)
+        forcible = self._forcible_percent
         self.full_directories = tuple(path for path, percent in self._log_percents().items() if percent > forcible)
         if used > warning:
             self._refuse_puts(used, warning)
@@ -124,7 +132,6 @@ class CleanCommitLogService:
         self._manual_runs = 0
         self._left = 0
         self._whatever_age = False
-        self._is_over_forcible = False
         self._waited_at = -1  # the offset of the file whose wait for a slave was logged
         self.slaves: SlaveAcks | None = None
         self.is_for_space = False  # whether the disk use is the reason for the deletions
@@ -161,7 +168,6 @@ class CleanCommitLogService:
         if is_time_to_do(self.config.delete_when, now_ms) or space_short or manual:
             self._manual_runs -= 1 if manual else 0
             self.is_for_space = space_short
-            self._is_over_forcible = whatever_age
             self._whatever_age = whatever_age and self.config.clean_file_forcibly_enable
             self._left = self.config.delete_file_batch_max
 
@@ -175,7 +181,7 @@ class CleanCommitLogService:
         first, slave = self._log.queue.first, self.slaves.slowest_slave() if self.slaves is not None else None
         if first is None or slave is None or slave.offset >= first.file_from_offset + first.size:
             return False
-        if self._is_over_forcible:
+        if self._space.is_over_forcible():  # now: the files that this run has deleted may be enough
             text = "retention cuts off the slave %s, which has the log up to %d: the disk use is %.1f %%"
             _LOGGER.warning(text, slave.address, slave.offset, self._space.used_percent())
             return False
