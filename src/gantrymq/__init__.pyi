@@ -72,7 +72,9 @@ from gantrymq.errors import DiskFullError as DiskFullError
 from gantrymq.errors import DuplicateFileError as DuplicateFileError
 from gantrymq.errors import FilterSyntaxError as FilterSyntaxError
 from gantrymq.errors import GantrymqError as GantrymqError
+from gantrymq.errors import HAFrameError as HAFrameError
 from gantrymq.errors import KernelsError as KernelsError
+from gantrymq.errors import LogCopyError as LogCopyError
 from gantrymq.errors import MisfiledQueueError as MisfiledQueueError
 from gantrymq.errors import MissingFileError as MissingFileError
 from gantrymq.errors import MissingLogBeginError as MissingLogBeginError

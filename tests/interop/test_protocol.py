@@ -46,10 +46,12 @@ KNOWN_OF_HEADERS = {
         "GetLiteTopicInfoRequestHeader: parentTopic is required",
     ],
 }
+# The slaves whose connection our broker has closed, with the reason: RocketMQ has no such list.
+CLOSED_SLAVES = "HARuntimeInfo: closedConnectionInfo on one side only"
 KNOWN_OF_BODIES = {
-    OLD_RELEASE: [],
+    OLD_RELEASE: [CLOSED_SLAVES],
     # It is for the answers of brokers of 5.5.0.
-    NEW_RELEASE: ["ConsumerOffsetSerializeWrapper: pullOffsetTable on one side only"],
+    NEW_RELEASE: ["ConsumerOffsetSerializeWrapper: pullOffsetTable on one side only", CLOSED_SLAVES],
 }
 CALLERS_TIME = "invokeTime"  # RocketMQ's default is the time of the call; ours is 0 and the caller's to set
 

@@ -22,6 +22,7 @@ from gantrymq.store.message_store import MessageStore
 
 _APPLY = ", apply first please!"
 
+TOO_FEW_SLAVES = "in-sync replicas not enough"
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 APPLY_TO_SEND, APPLY_TO_CONSUME, APPLY_TO_COMMIT = _APPLY + names.FAQ, f"{_APPLY} {names.FAQ}", _APPLY
 """What follows the refusal of a topic that is missing, for each kind of request."""
@@ -161,7 +162,7 @@ def send_refused(status: PutMessageStatus, config: MessageStoreConfig, store: Me
         )
         return RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
     if status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
-        return RequestRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
+        return RequestRefused(ResponseCode.SYSTEM_ERROR, TOO_FEW_SLAVES)
     if status is PutMessageStatus.OS_PAGE_CACHE_BUSY:
         return RequestRefused(ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while")
     return RequestRefused(ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR")

@@ -57,7 +57,7 @@ class HAServer:
         self._lines: dict[tuple[str, SlaveState], float] = {}
         self._left_out = 0
         self._is_growth_seen = True
-        self._seen_end, self._seen_allowed = -1, config().ha_allowed_slaves
+        self._seen_end = -1
         self._socket: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.on_unknown: Callable[[], None] = lambda: None  # called when an address connects that is no member
@@ -146,7 +146,6 @@ class HAServer:
         return any(ip_address(host) in network for network in networks) if networks else None
 
     def _apply_allowed(self) -> None:
-        self._seen_allowed = self._config().ha_allowed_slaves
         for connection in list(self._connections):
             if self._is_allowed(connection.host) is False:
                 connection.close(SlaveState.NOT_ALLOWED)
@@ -232,10 +231,14 @@ class HAServer:
             connection.wake()
 
     async def _tick(self) -> None:
+        allowed = self._config().ha_allowed_slaves
         while True:
             await asyncio.sleep(_TICK_S)
             try:
                 self._look()
+                if self._config().ha_allowed_slaves != allowed:
+                    self._apply_allowed()
+                    allowed = self._config().ha_allowed_slaves
             except Exception:
                 log.exception("slaves could not be examined")
 
@@ -243,8 +246,6 @@ class HAServer:
         now_s = self._clock.monotonic_s()
         for connection in list(self._connections):
             connection.tick(now_s)
-        if self._config().ha_allowed_slaves != self._seen_allowed:
-            self._apply_allowed()
         if self._log.max_offset != self._seen_end:  # a write buffer was committed
             self._wake_all()
 

@@ -30,7 +30,8 @@ from gantrymq.tables.bodies.names import LANDED
 OPTION = "--partition-by"
 
 _NONE = "none"
-_UNITS_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
+_HOUR_US = 3_600_000_000
+_UNITS_US = {"day": 24 * _HOUR_US, "hour": _HOUR_US}
 _UNKNOWN_TIME = "unknown"
 _NO_TIME = -(1 << 62)
 _NULL = "__HIVE_DEFAULT_PARTITION__"

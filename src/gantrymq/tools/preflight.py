@@ -64,9 +64,10 @@ _LOOPBACK = ("127.", "localhost", "::1", "0.0.0.0")
 # Keys of the settings that RocketMQ does not have; a test compares them with its configuration classes.
 OWN_KEYS = frozenset(
     {
-        *("acceptMissingCommitLog", "acceptWithoutEffect", "aclPlainFile", "maxConnections", "maxDecompressedBodySize"),
-        *("maxPartialRequestBytes", "maxRequestBodyBytes", "maxRequestHeaderBytes", "maxSubscriptionGroups"),
-        *("maxTopics", "maxUnreadResponseBytes", "recoverLastFiles", "recoverRule"),
+        *("acceptMissingCommitLog", "acceptWithoutEffect", "aclPlainFile", "haAllowedSlaves", "haEnable"),
+        *("haLastFileOnly", "maxConnections", "maxDecompressedBodySize", "maxPartialRequestBytes"),
+        *("maxRequestBodyBytes", "maxRequestHeaderBytes", "maxSubscriptionGroups", "maxTopics"),
+        *("maxUnreadResponseBytes", "recoverLastFiles", "recoverRule"),
     }
 )
 

@@ -161,7 +161,7 @@ class EndTransactionProcessor:
         if result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
             return ResponseCode.SYSTEM_ERROR, "Create mapped file failed."
         if result.status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
-            return ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"
+            return ResponseCode.SYSTEM_ERROR, refusals.TOO_FEW_SLAVES
         return ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"
 
     def _is_late(self, header: EndTransactionRequestHeader, half: OpenHalf) -> bool:
