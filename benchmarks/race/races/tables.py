@@ -1,12 +1,15 @@
 """Landings in a Delta table: `gantrymq table land` against Spark's Kafka connector with Delta for Spark.
 
 Both sides have the same bodies, and write whole rows: ours the columns of `table land`, theirs those of the connector.
+Ours syncs its files, theirs does not. So the disk is idle when a side begins: else ours would wait for what theirs has
+left.
 The local engine is a new process each time; both Sparks are warm. The Kafka broker and the stages are those of
 :mod:`benchmarks.race.races.spark`.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -60,6 +63,7 @@ class LandingStage(Stage):
     def theirs(self, folder: Path) -> dict[str, float]:
         """Kafka's connector into Delta."""
         table = _fresh(folder / "theirs-table")
+        os.sync()
         columns = {"typed": self.typed} if self.typed else {"plain": True}
         done = self.carry_out(JAVA, do="read", to="delta", target=table, **columns)
         return {**done, _LANDED: _rows(table)}
@@ -67,6 +71,7 @@ class LandingStage(Stage):
     def ours(self, folder: Path, land: Land) -> dict[str, float]:
         """A landing of ours."""
         table = _fresh(folder / "our-table")
+        os.sync()
         took_s = land(self, folder)
         return {_RATE: self.rows / took_s, _LANDED: _rows(table)}
 
