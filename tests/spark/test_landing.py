@@ -100,7 +100,7 @@ def test_landing_on_spark_has_rows_of_local_engine(
     _, local = land(here, store, options, 700)
     summary = landed(on_spark(spark, there, store, options, 700))
     assert summary.as_json() == local.as_json()
-    assert summary.totals.rows > 180
+    assert summary.totals.rows > (180 if name == "broker-4.9.8" else 400)
     assert contents(there) == contents(here)
     assert columns(there) == columns(here)
     assert land(there, store, LandOptions())[1].commits == 0
