@@ -1,8 +1,7 @@
 """Landings in a Delta table: `gantrymq table land` against Spark's Kafka connector with Delta for Spark.
 
 Both sides have the same bodies, and write whole rows: ours the columns of `table land`, theirs those of the connector.
-Ours syncs its files, theirs does not. So the disk is idle when a side begins: else ours would wait for what theirs has
-left.
+Only ours syncs its files, so the disk is idle when a side begins.
 The local engine is a new process each time; both Sparks are warm. The Kafka broker and the stages are those of
 :mod:`benchmarks.race.races.spark`.
 """
