@@ -36,9 +36,8 @@ log = get_logger("gantrymq.broker")
 class Replication:
     """The replication of one master. Construct it before the store, ``start`` it after.
 
-    ``port`` is where slaves connect, 0 if haEnable is off.
-
-    ``reserve_port`` takes the HA server's port, so that a start fails before the store is touched.
+    ``port`` is where slaves connect, 0 if haEnable is off. ``reserve_port`` binds it, so that a start fails before the
+    store is opened.
 
     Thread rule: the event loop's thread.
     """

@@ -65,7 +65,7 @@ class DiskSpace:
         return max(log_percent, self._percent(self._paths.consume_queue) or 0.0)
 
     def is_over_forcible(self) -> bool:
-        """Whether the disk use is so high now that the oldest files go whatever their age, and whoever copies them."""
+        """Whether the disk use is above the limit from which the oldest files go, even those that slaves copy."""
         return self.used_percent() > self._forcible_percent
 
     @property

@@ -57,8 +57,7 @@ class SlaveAcks:
     """The acknowledgements of slaves. The store's settings replace ``config``.
 
     ``log_end`` is the end of the log. ``grown`` is called when it has grown. ``slowest_slave`` returns the connected
-    slave that retention waits for.
-    ``alive_replicas`` is the number of brokers in the group, as far as it is known.
+    slave that retention waits for. ``alive_replicas`` is the number of brokers in the group, as far as it is known.
 
     Thread rule: any thread; ``update`` is called by one thread.
     """
@@ -115,7 +114,7 @@ class SlaveAcks:
                 heapq.heappush(heap, _Entry(end_offset, next(self._numbers), now_s + self.timeout_s, request))
         if is_done:
             request.finish(PutMessageStatus.PUT_OK)
-        for entry in late:  # whoever waited has gone on
+        for entry in late:  # its time is over, so no caller waits for it any more
             entry.request.finish(PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
         return request
 

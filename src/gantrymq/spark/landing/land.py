@@ -54,9 +54,9 @@ def land(
     """Land what is new in ``source``, and return the summary.
 
     The arguments are the options of ``gantrymq table land``; a span of zero stands for ``none``. ``client_settings``
-    are those of the client of a cluster. ``on_commit`` is called after each durable commit. Offsets of
-    ``commit_group`` that a broker does not take are logged as a warning. The executors have the
-    files of ``source`` and, unless it is a URI, of ``table`` under the same paths as the driver.
+    are those of the client of a cluster. ``on_commit`` is called after each durable commit. A broker that refuses the
+    offsets of ``commit_group`` is logged as a warning. The executors have the files of ``source`` and, unless it is a
+    URI, of ``table`` under the same paths as the driver.
 
     Raises ConfigError, StoreError, TableError, RemotingError; AnotherLanderError if another process lands in the table.
     """

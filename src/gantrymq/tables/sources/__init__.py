@@ -43,7 +43,7 @@ class TableSources:
             self._open, self._forget = partial(StoreMessages, sources, surveys=surveys), surveys.forget
 
     def begin_pass(self) -> None:
-        """Let everything be listed anew."""
+        """Forget the lists of queues and topics. Without this call a later pass does not see new messages."""
         self._forget()
 
     def open(self, choice: TopicChoice) -> MessageSource:

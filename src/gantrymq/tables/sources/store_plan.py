@@ -93,7 +93,7 @@ class StoreSurveys:
         self._surveys: dict[NamedStore, tuple[StoreSurvey, ListedFileSystem]] = {}
 
     def forget(self) -> None:
-        """Let the next plans look anew."""
+        """Forget the surveys, so that the next plan of each store makes a new one."""
         self._surveys.clear()
 
     def of(self, store: NamedStore) -> tuple[StoreSurvey, ListedFileSystem]:
