@@ -17,7 +17,7 @@ SIZES = {
 }  # fmt: skip
 REFUSED_KEYS = {
     "access": ({"authenticationEnabled": "true"}, "authenticationEnabled"),
-    "slave": ({"brokerRole": "SLAVE", "brokerId": "1"}, "brokerRole"),
+    "slave": ({"brokerId": "1"}, "brokerId"),
     "form": ({"storeType": "defaultRocksDB"}, "storeType"),
     "copies": ({"brokerRole": "SYNC_MASTER", "allAckInSyncStateSet": "true"}, "allAckInSyncStateSet"),
 }

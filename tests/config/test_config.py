@@ -186,7 +186,7 @@ def test_value_of_wrong_type_is_named(kind: Any, settings: dict[str, Any], said:
         ("storeType", "defaultRocksDB", "storeType=defaultRocksDB cannot be honoured: "),
         ("storeType", " Default ", None),  # RocketMQ's default
         ("maxHaTransferByteInSecond", "104857600", None),
-        ("haMasterAddress", "10.0.0.1:10912", "haMasterAddress has no effect here: brokers here are masters"),
+        ("skipPreOnline", "true", "skipPreOnline has no effect here: no slave acts as a master here"),
         ("authenticationEnabled", "true", "authenticationEnabled has no effect here: RocketMQ's users "),
         ("initAuthenticationUser", '{"username":"u","password":"secret"}', "initAuthenticationUser has no effect"),
         ("sendMessageThreadPoolNums", "64", None),  # tuning of Java's own machinery
@@ -319,6 +319,9 @@ DEFAULTS = """
     totalReplicas=1
     enableAutoInSyncReplicas=false
     slaveTimeout=3000
+    haMasterAddress=
+    offsetCheckInSlave=false
+    accessMessageInMemoryMaxRatio=40
 """
 
 
@@ -329,7 +332,7 @@ def test_defaults_equal_those_of_rocketmq() -> None:
 def test_defaults_differ_from_rocketmq_only_in_listed_keys() -> None:
     ours = write_fields(MessageStoreConfig()).keys() - parse_properties(DEFAULTS).keys()
     own_keys = {"recoverRule", "recoverLastFiles", "maxDecompressedBodySize", "acceptMissingCommitLog"}
-    own_keys |= {"acceptWithoutEffect", "haEnable", "haLastFileOnly", "haAllowedSlaves"}
+    own_keys |= {"acceptWithoutEffect", "haEnable", "haLastFileOnly", "haAllowedSlaves", "haAckDurable", "haTruncate"}
     paths = {"storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"}
     assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1", "haListenPort"}
 

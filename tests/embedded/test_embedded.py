@@ -469,13 +469,13 @@ async def test_async_broker_serves_kills_and_restarts() -> None:
 def test_log_lines_go_to_logging_and_not_to_stdout(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = {"brokerRole": "SYNC_MASTER", "slaveReadEnable": True, "pullMessageThreadPoolNums": 64}
+    settings = {"brokerRole": "SYNC_MASTER", "skipPreOnline": True, "pullMessageThreadPoolNums": 64}
     with caplog.at_level(logging.INFO, logger="gantrymq"), EmbeddedBroker(settings=settings):
         pass
     assert capsys.readouterr().out == ""
     assert "a broker registered" in caplog.text
     warned = [line for line in caplog.messages if "no effect" in line]
-    assert warned == ["event='slaveReadEnable has no effect here: brokers here are masters'"]
+    assert warned == ["event='skipPreOnline has no effect here: no slave acts as a master here'"]
 
 
 def test_host_name_in_broker_ip1_is_registered_and_messages_have_its_address() -> None:

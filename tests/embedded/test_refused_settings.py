@@ -22,7 +22,7 @@ from gantrymq.remoting.codes import ResponseCode
 
 CONFIGURATIONS: dict[str, dict[str, str | int]] = {
     "access": {"authenticationEnabled": True, "authorizationEnabled": True},
-    "slave": {"brokerRole": "SLAVE", "brokerId": 1},
+    "slave of a master's role": {"brokerId": 1},
     "copies": {"brokerRole": "SYNC_MASTER", "allAckInSyncStateSet": True},
     "dledger": {"enableDLegerCommitLog": True},
     "controller": {"enableControllerMode": True, "brokerId": -1},

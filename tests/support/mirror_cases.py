@@ -14,7 +14,7 @@ from typing import Self
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.ha.frames import LogFrame, ReportReader, encode_header
-from gantrymq.ha.mirror import Master
+from gantrymq.ha.held_tail import Master
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,6 +37,7 @@ from gantrymq.remoting.headers.namesrv import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     UnRegisterBrokerRequestHeader,
 )
 from gantrymq.remoting.transport.client import RemotingClient
@@ -51,12 +53,20 @@ _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 log = get_logger("gantrymq.broker")
 
 
+class MasterAddress(NamedTuple):
+    """Where a slave finds its master: ``address`` for requests, and ``ha_address``, which may be empty."""
+
+    address: str
+    ha_address: str
+
+
 class BrokerOuterAPI:
     """Registers the broker that listens at ``address`` with the name servers. Thread rule: the event loop's thread."""
 
     def __init__(self, config: LiveConfig, topics: TopicConfigManager, address: str, client: RemotingClient) -> None:
         self._config, self._topics, self._address, self._client = config, topics, address, client
         self.ha_server_addr = _NO_HA_SERVER
+        self._masters: dict[str, MasterAddress] = {}  # by name server
         self._registering: asyncio.Task[None] | None = None
         self._is_outdated = False
 
@@ -64,6 +74,12 @@ class BrokerOuterAPI:
     def name_servers(self) -> list[str]:
         """The addresses of the name servers."""
         return self._config.broker.name_servers
+
+    @property
+    def master(self) -> MasterAddress | None:
+        """The master of this slave's group, as the name servers' newest answers say; None if they know none."""
+        known = (self._masters.get(name_server) for name_server in self.name_servers)
+        return next((master for master in known if master is not None), None)
 
     async def register(self) -> int:
         """Register all topics at every name server. Returns how many accepted.
@@ -233,12 +249,20 @@ class BrokerOuterAPI:
             if response.code != ResponseCode.SUCCESS:
                 log.warning("not registered", name_server=name_server, code=response.code, reason=response.remark)
                 return False
-            if response.body:
+            self._note_master(name_server, response)
+            if response.body and not self._config.is_slave:  # a slave has the marks of its master
                 self._topics.set_order(decode_body(KVTable, response.body).table)
         except RemotingError as error:
             log.warning("not registered", name_server=name_server, reason=str(error))
             return False
         return True
+
+    def _note_master(self, name_server: str, response: RemotingCommand) -> None:
+        answer = response.read(RegisterBrokerResponseHeader)
+        if answer.master_addr and answer.master_addr != self._address:
+            self._masters[name_server] = MasterAddress(answer.master_addr, answer.ha_server_addr or "")
+        else:
+            self._masters.pop(name_server, None)
 
     def _wrapper(self, topics: Iterable[TopicConfig]) -> TopicConfigAndMappingSerializeWrapper:
         allowed = self._config.broker.broker_permission

@@ -36,10 +36,8 @@ class PeriodicWork:
         schedule.every("configuration", lambda: config.broker.flush_consumer_offset_interval_ms, save)
         schedule.every("silent clients", lambda: _SCAN_INTERVAL_MS, self.expire_clients)
         schedule.every("statistics", lambda: SAMPLE_MS, self._sample_stats)
-        write_ops = context.decisions.ops.write_all
-        schedule.every("op messages", lambda: config.broker.transaction_op_batch_interval_ms, write_ops)
-        schedule.every("transactions", lambda: TICK_MS, self._transactions.run_if_due)
-        context.pop.schedule(schedule)
+        if not config.is_slave:
+            self._begin_owed(schedule)
         if context.answers.access is not None:
             schedule.every("access control", lambda: WATCH_INTERVAL_MS, context.answers.access.reload)
         schedule.every("rates", lambda: _RATE_SAMPLE_MS, self._sample_rates)
@@ -48,6 +46,14 @@ class PeriodicWork:
             beat = context.outer.heart_beat
             schedule.every("heart-beat", lambda: config.broker.broker_heartbeat_interval_ms, beat)
         return schedule
+
+    def _begin_owed(self, schedule: Schedule) -> None:
+        """Begin what a broker owes for stored messages. At a slave its master does that."""
+        context, config = self._context, self._context.config
+        write_ops = context.decisions.ops.write_all
+        schedule.every("op messages", lambda: config.broker.transaction_op_batch_interval_ms, write_ops)
+        schedule.every("transactions", lambda: TICK_MS, self._transactions.run_if_due)
+        context.pop.schedule(schedule)
 
     def expire_clients(self) -> None:
         """Remove the clients, locks and filters whose time is over."""

@@ -1,5 +1,7 @@
 """A broker's part in replication: its HA server, its slaves according to name servers, and what requests show of both.
 
+A slave has the role of ``broker/slave/``, too, and an HA server for mirrors of it.
+
 Source: BrokerController.syncBrokerMemberGroup, DefaultHAService.getRuntimeInfo.
 """
 
@@ -12,14 +14,16 @@ from contextlib import suppress
 
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.ports import bind_port
+from gantrymq.broker.slave.role import SlaveRole
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
 from gantrymq.errors import RemotingError
 from gantrymq.ha.server import HAServer, plain_host
+from gantrymq.ha.slave import SlaveCopyView
 from gantrymq.ha.slave_state import SlaveState, SlaveView
 from gantrymq.logs import get_logger
-from gantrymq.remoting.bodies.broker import HAConnectionRuntimeInfo, HARuntimeInfo
+from gantrymq.remoting.bodies.broker import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from gantrymq.remoting.headers.broker import ExchangeHAInfoResponseHeader
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.slave_acks import SlaveAcks
@@ -34,7 +38,7 @@ log = get_logger("gantrymq.broker")
 
 
 class Replication:
-    """The replication of one master. Construct it before the store, ``start`` it after.
+    """The replication of one broker. Construct it before the store, ``start`` it after. ``slave`` is a slave's role.
 
     ``port`` is where slaves connect, 0 if haEnable is off. ``reserve_port`` binds it, so that a start fails before the
     store is opened.
@@ -52,6 +56,7 @@ class Replication:
         self._asking: asyncio.Task[None] | None = None
         self._ask_now = asyncio.Event()
         self._strangers: set[str] = set()  # the addresses that are logged
+        self.slave: SlaveRole | None = None
         self.port = 0
 
     @property
@@ -100,7 +105,9 @@ class Replication:
         self._asking = asyncio.ensure_future(self._ask_for_members())
 
     async def close(self) -> None:
-        """Close the HA server and its connections."""
+        """Stop copying, and close the HA server and its connections."""
+        if self.slave is not None:
+            await self.slave.stop()
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -165,9 +172,14 @@ class Replication:
         assert self._store is not None, "slaves connect to an open store"
         return self._store.max_phy_offset - slave.acked_offset
 
-    def exchange(self) -> ExchangeHAInfoResponseHeader:
-        """The answer to EXCHANGE_BROKER_HA_INFO: where slaves find this master, and the end of its log at the start."""
+    def exchange(self) -> ExchangeHAInfoResponseHeader | None:
+        """The answer to EXCHANGE_BROKER_HA_INFO: where slaves find this master, and the end of its log at the start.
+
+        None at a slave.
+        """
         broker = self._config.broker
+        if self.slave is not None:
+            return None
         return ExchangeHAInfoResponseHeader(
             master_address=f"{broker.broker_ip1}:{broker.listen_port}",
             master_ha_address=self.address or None,
@@ -179,9 +191,11 @@ class Replication:
         assert self._store is not None, "requests come to an open store"
         slaves = [self._shown(slave) for slave in self.slaves]
         closed = [self._shown(slave) for slave in self.closed_slaves]
+        copy = self.slave.view if self.slave is not None else None
         return HARuntimeInfo(
-            master=True,
-            master_commit_log_max_offset=self._store.max_phy_offset,
+            master=copy is None,
+            ha_client_runtime_info=_shown_copy(copy),
+            master_commit_log_max_offset=self._store.max_phy_offset if copy is None else 0,
             in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
             ha_connection_info=slaves,
             closed_connection_info=closed or None,
@@ -198,6 +212,23 @@ class Replication:
             state=slave.state.value,
             voter=slave.is_voter,
         )
+
+
+def _shown_copy(copy: SlaveCopyView | None) -> HAClientRuntimeInfo:
+    if copy is None:
+        return HAClientRuntimeInfo()
+    return HAClientRuntimeInfo(
+        master_addr=copy.master or None,
+        max_offset=copy.max_offset,
+        transferred_byte_in_second=copy.bytes_per_second,
+        last_read_timestamp=copy.read_ms,
+        last_write_timestamp=copy.reported_ms,
+        activated=True,
+        state=copy.state.value,
+        reason=copy.reason or None,
+        ack_offset=copy.acked_offset,
+        master_max_offset=copy.master_max_offset,
+    )
 
 
 async def _hosts(address: str) -> set[str]:

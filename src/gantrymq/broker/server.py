@@ -32,16 +32,21 @@ from gantrymq.broker.pop.long_polling import PopWaiting
 from gantrymq.broker.pop.offset_recovery import recover_offsets
 from gantrymq.broker.pop.service import Pop
 from gantrymq.broker.ports import ReservedPorts
+from gantrymq.broker.processors.at_slave import refusals_of_slave
 from gantrymq.broker.processors.table import dispatcher, routes
 from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.replication import Replication
 from gantrymq.broker.sessions.sessions import Sessions
+from gantrymq.broker.slave.master import MasterClient
+from gantrymq.broker.slave.role import SlaveRole
+from gantrymq.broker.slave.tables import TableSynchronization
 from gantrymq.broker.start_warnings import warn_of_lost_routes, warn_of_replication, warn_of_unsupported_attributes
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.storage import Storage
 from gantrymq.broker.store_log import log_failure, log_opening
 from gantrymq.broker.tables.persistence import TOPICS
 from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.topic_deletion import TopicDeletion
 from gantrymq.broker.transactions.check import TransactionalMessageCheckService
 from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.op_batches import OpBatches
@@ -55,6 +60,7 @@ from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.dispatcher import RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
@@ -150,6 +156,8 @@ class BrokerServer:
         try:
             self.metrics.start(self._context, lambda: len(self._server.channels))
             await self.outer.register()
+            if self.replication.slave is not None:
+                self.replication.slave.start()
         except BaseException:
             await self.shutdown()
             raise
@@ -204,7 +212,7 @@ class BrokerServer:
         for group_ahead in store.recovery.groups_ahead:
             group, topic, queue_id, _ = group_ahead.at
             self.tables.offsets.set_back(group, topic, queue_id, group_ahead.back_to)
-        if not store.recovery.last_exit_ok:
+        if not store.recovery.last_exit_ok and not self.config.is_slave:
             recover_offsets(store, self.tables.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         warn_of_lost_routes(self.tables.topics, self._fs, self._path)
         warn_of_unsupported_attributes(self.tables)
@@ -243,10 +251,14 @@ class BrokerServer:
             address=self.address,
         )
         self._periodic = PeriodicWork(context, self._transaction_check)
+        if config.is_slave:
+            self.replication.slave = self._make_slave(context)
         self.routes = routes(context)
         if self._acl is not None:
             self._acl.require({code: route.permission for code, route in self.routes.items()})
-        hooks = () if self._acl is None else (self._acl.refusal,)
+        hooks: list[RequestHook] = [] if self._acl is None else [self._acl.refusal]
+        if config.is_slave:
+            hooks.append(refusals_of_slave(config, lambda: self.outer.master.address if self.outer.master else ""))
         self.dispatcher = dispatcher(context, self.routes, hooks, self._channel_closed)
         broker = self.config.broker
         self._server = RemotingServer(
@@ -264,6 +276,14 @@ class BrokerServer:
             meter=self.metrics.request_meter,
         )
 
+    def _make_slave(self, context: BrokerContext) -> SlaveRole:
+        master = MasterClient(self.config, self.outer, self._client)
+        deletion = TopicDeletion(
+            context.config, context.storage, context.tables, context.sessions, context.pop, context.measures
+        )
+        tables = TableSynchronization(master, context.tables, context.storage, deletion, context.pop, context.clock)
+        return SlaveRole(self.store, master, self.outer, tables, self._clock)
+
     # Stop
 
     async def shutdown(self) -> None:
@@ -272,6 +292,8 @@ class BrokerServer:
             return
         self._stopping = True
         await self._schedule.stop()
+        if self.replication.slave is not None:
+            await self.replication.slave.stop()
         await self.metrics.close()
         await self.outer.unregister()
         self.sessions.holds.stop()

@@ -11,7 +11,7 @@ from gantrymq.errors import MQClientError
 
 if TYPE_CHECKING:
     from gantrymq.client.admin.admin_client import AdminClient
-    from gantrymq.ha.mirror import Master
+    from gantrymq.ha.held_tail import Master
 
 _LOG_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")  # RocketMQ 4 has the second
 _SHAPE_KEYS = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageDelayLevel")
@@ -27,7 +27,7 @@ class BrokerSource:
 
     def find(self) -> Master:
         """Return the master as it is now. Raises GantrymqError."""
-        from gantrymq.ha.mirror import Master
+        from gantrymq.ha.held_tail import Master
 
         self._address = self._master_address()
         config = self._admin.broker_config(self._address)

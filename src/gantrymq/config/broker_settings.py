@@ -45,7 +45,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig):
     # RocketMQ's default is the machine's name; its broker.conf says this.
     broker_name: str = key("brokerName", "broker-a", allowed=_NAME, at_start=True)
     broker_cluster_name: str = key("brokerClusterName", "DefaultCluster", allowed=_NAME, at_start=True)
-    # -1 in RocketMQ's examples of controller mode. A start refuses every other than 0.
+    # -1 in RocketMQ's examples of controller mode. A start refuses every other than 0 unless brokerRole=SLAVE.
     broker_id: int = key("brokerId", 0, min_value=-1, max_value=LONG_MAX, at_start=True)
     broker_ip1: str = key("brokerIP1", "127.0.0.1", at_start=True)
     broker_ip2: str = key("brokerIP2", "", at_start=True)  # the address for slaves; empty: brokerIP1
@@ -99,6 +99,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig):
     use_message_filter_for_notification: bool = key("useMessageFilterForNotification", True)
     max_message_filter_num_for_notification: int = key("maxMessageFilterNumForNotification", 64, min_value=0)
     reject_pull_consumer_enable: bool = key("rejectPullConsumerEnable", False)
+    slave_read_enable: bool = key("slaveReadEnable", False)
     lite_pull_message_enable: bool = key("litePullMessageEnable", True)
     use_server_side_reset_offset: bool = key("useServerSideResetOffset", True)
     enable_property_filter: bool = key("enablePropertyFilter", False)
@@ -239,11 +240,19 @@ class LiveConfig:
         """The names in acceptWithoutEffect."""
         return accepted_names(f"{self.broker.accept_without_effect},{self.store.accept_without_effect}")
 
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker is a slave: the one place that says so to the parts of a broker."""
+        return self.store.is_slave
+
     def require_honoured(self) -> None:
         """Raise NotHonouredError for a key that cannot be honoured, unless acceptWithoutEffect names it.
 
-        A start calls it before anything is touched. ``accepted`` is set.
+        A start calls it before anything is touched. ``accepted`` is set. Raises ConfigError for a slave's brokerId that
+        is a master's.
         """
+        if self.is_slave and self.broker.broker_id <= 0:
+            raise ConfigError("brokerId", self.broker.broker_id, "above 0 with brokerRole=SLAVE")
         entries = self._tls | self._others | write_fields(self.store) | write_fields(self.broker)
         self.accepted = require_honoured(refused_keys(entries, ServerKind.BROKER), self.accepted_names)
 

@@ -20,9 +20,9 @@ _ACTING = {
         haMaxTimeSlaveNotCatchup=15000 maxChecksumRange=1073741824 storePathBrokerIdentity= storePathEpochFile=
         syncBrokerMetadataPeriod=5000 syncControllerMetadataPeriod=10000 syncFromLastFile=false
     """,
-    "brokers here are masters": """
-        enableRemoteEscape=false haMasterAddress= lockInStrictMode=false offsetCheckInSlave=false
-        readUnCommitted=false skipPreOnline=false slaveReadEnable=false syncMasterFlushOffsetWhenStartup=false
+    "no slave acts as a master here": """
+        enableRemoteEscape=false lockInStrictMode=false readUnCommitted=false skipPreOnline=false
+        syncMasterFlushOffsetWhenStartup=false
     """,
     "slaves copy here as fast as they can": "haFlowControlEnable=false maxHaTransferByteInSecond=104857600",
     "the slaves of a broker are asked for every 2 s here": "syncBrokerMemberGroupPeriod=1000",
@@ -105,7 +105,7 @@ _ACTING = {
         "indexFileReadEnable=true indexFileWriteEnable=true"
     ),
     "maxTransferCountOnMessageInMemory and maxTransferBytesOnMessageInMemory limit every pull here": (
-        "accessMessageInMemoryMaxRatio=40 maxTransferBytesOnMessageInDisk=65536 maxTransferCountOnMessageInDisk=8"
+        "maxTransferBytesOnMessageInDisk=65536 maxTransferCountOnMessageInDisk=8"
     ),
     "a group that falls behind is not stopped here": (
         "consumerFallbehindThreshold=17179869184 disableConsumeIfConsumerReadSlowly=false"
@@ -212,7 +212,7 @@ _START_KEYS = frozenset(
     dLegerGroup dLegerPeers dLegerSelfId enableCompaction enableControllerMode enableDLegerCommitLog enableLmq
     enableMultiDispatch
     fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer
-    haMasterAddress indexRocksDBEnable mapperFileSizeBatchConsumeQueue messageStorePlugIn preferredLeaderId
+    indexRocksDBEnable mapperFileSizeBatchConsumeQueue messageStorePlugIn preferredLeaderId
     rocksdbCQDoubleWriteEnable rocksdbCQSelectiveDoubleWriteEnable serverSocketBacklog serverSocketRcvBufSize
     serverSocketSndBufSize socksProxyConfig storeType timerRocksDBEnable transRocksDBEnable
     useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs useTLS writeWithoutMmap

@@ -30,7 +30,7 @@ _POP = "POP records in RocksDB are not read here, so messages in work would come
 _LIGHT = "messages are not dispatched to light queues (LMQ) here, so their consumers would get none"
 _DLEDGER = "the DLedger log is not read here, so none of its messages would be there"
 _PLUG_IN = "store plug-ins are Java classes, so what they keep elsewhere would be neither read nor written"
-_SLAVE = "the broker would not copy its master's log, but take sends and deliver the delayed messages of the copied log"
+_SLAVE = "the log would have messages that its master does not have, so the copy would end"
 _ID = "the broker would register as a slave, but take sends and deliver delayed messages as a master"
 _ACTING_MASTER = "offsets and delayed messages that a slave changed as acting master would not be taken back"
 _CONTROLLER = "no controller would be asked for the master, so two brokers of one name could take sends"
@@ -70,7 +70,7 @@ class Refusal:
     """One row. ``is_refused`` gets the value as Java compares it and all entries, which some rows have to combine.
 
     ``values`` names the refused values for people. ``remedy`` is what to do instead of accepting the key. Work that is
-    smaller than ``min_work`` is not refused. ``group`` is a second name for the acceptance.
+    smaller than ``min_work`` or larger than ``max_work`` is not refused. ``group`` is a second name for the acceptance.
     """
 
     kind: ServerKind
@@ -80,6 +80,7 @@ class Refusal:
     consequence: str
     remedy: str
     min_work: Work = Work.SERVE
+    max_work: Work = Work.SERVE
     group: str = ""
 
 
@@ -118,7 +119,7 @@ def _is_slave(text: str, entries: Mapping[str, str]) -> bool:
 
 
 def _is_id_of_a_slave(text: str, entries: Mapping[str, str]) -> bool:
-    """The row of brokerRole stands for the id of a broker.conf with brokerRole=SLAVE."""
+    """Whether a broker has the id of a slave, and is none."""
     return _number(text) != 0 and _role(entries) != "SLAVE"
 
 
@@ -169,7 +170,7 @@ _ROWS = (
     ),
     # Copies
     Refusal(
-        _BROKER, "brokerRole", "SLAVE", _is_slave, _SLAVE, "start only the master here", Work.APPEND, group="brokerId"
+        _BROKER, "brokerRole", "SLAVE", _is_slave, _SLAVE, "add messages at the master", Work.APPEND, Work.APPEND
     ),
     Refusal(_BROKER, "brokerId", "not 0", _is_id_of_a_slave, _ID, "set brokerId=0"),
     Refusal(
@@ -264,7 +265,7 @@ def refused_keys(entries: Mapping[str, str], kind: ServerKind, work: Work = Work
             row.group,
         )
         for row in REFUSALS[kind].values()
-        if row.key in entries and row.min_work <= work and row.is_refused(entries[row.key], entries)
+        if row.key in entries and row.min_work <= work <= row.max_work and row.is_refused(entries[row.key], entries)
     ]
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from gantrymq.config.keys import key
+from gantrymq.config.name_servers import hint, is_address
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX
 
@@ -25,7 +26,7 @@ class BrokerRole(Enum):
 
 @dataclass(frozen=True)
 class ReplicationSettings:
-    """The role of a broker, its HA server, and how many copies an acknowledgement waits for."""
+    """The role of a broker, its HA server, how many copies an acknowledgement waits for, and what a slave does."""
 
     broker_role: BrokerRole = key("brokerRole", BrokerRole.ASYNC_MASTER, at_start=True)
     # Not RocketMQ's: without it no slave can copy the log, and no address for slaves is registered.
@@ -46,12 +47,32 @@ class ReplicationSettings:
     total_replicas: int = key("totalReplicas", 1, min_value=0, at_start=True)
     enable_auto_in_sync_replicas: bool = key("enableAutoInSyncReplicas", False)
     slave_timeout_ms: int = key("slaveTimeout", 3_000, min_value=0, max_value=INT_MAX)
+    # Of a slave. Empty: the address that the name server knows of the master.
+    ha_master_address: str = key("haMasterAddress", "", at_start=True)
+    offset_check_in_slave: bool = key("offsetCheckInSlave", False)
+    # Not RocketMQ's: a slave acknowledges what is on its disk, and not what it has written.
+    ha_ack_durable: bool = key("haAckDurable", False)
+    # Not RocketMQ's: whether a slave cuts messages that its master does not have, or waits for `store diverged --cut`.
+    ha_truncate: str = key("haTruncate", "command", allowed="command|auto", at_start=True)
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker copies a master, and does none of a master's work."""
+        return self.broker_role is BrokerRole.SLAVE
 
     def check_replication(self) -> None:
         """Raise ConfigError for a bad network, or if acknowledgements would wait for slaves that cannot connect."""
-        self.allowed_slaves  # noqa: B018 (raises for a bad network)
+        self.allowed_slaves, self.master_address  # noqa: B018 (raise for a bad network or address)
         if self.broker_role is BrokerRole.SYNC_MASTER and self.in_sync_replicas > 1 and not self.ha_enable:
             raise ConfigError("haEnable", False, "true if brokerRole=SYNC_MASTER and inSyncReplicas is above 1")
+
+    @property
+    def master_address(self) -> tuple[str, int] | None:
+        """Host and port of haMasterAddress; None if it is not set. Raises ConfigError."""
+        text = self.ha_master_address.strip()
+        if text and not is_address(text):
+            raise ConfigError("haMasterAddress", text, "host:port" + hint(text))
+        return host_and_port(text) if text else None
 
     @cached_property
     def allowed_slaves(self) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -64,3 +85,9 @@ class ReplicationSettings:
         if len(networks) > _LISTED:
             raise ConfigError("haAllowedSlaves", self.ha_allowed_slaves[:64], f"at most {_LISTED} entries")
         return networks
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of ``host:port``, an IPv6 host without its brackets. Raises ValueError if the port is no number."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

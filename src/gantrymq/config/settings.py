@@ -91,6 +91,8 @@ class MessageStoreConfig(ReplicationSettings):
     # Not RocketMQ's: a body that would be larger after decompression counts as one that cannot be decompressed.
     max_decompressed_body_size_bytes: int = key("maxDecompressedBodySize", MAX_DECOMPRESSED_BODY_SIZE, min_value=1)
     max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, min_value=1)
+    # A pull of messages farther from the log's end than this part of the memory is told to ask a slave.
+    access_message_in_memory_max_ratio: int = key("accessMessageInMemoryMaxRatio", 40, min_value=0, max_value=100)
     max_filter_message_size_bytes: int = key("maxFilterMessageSize", 16_000, min_value=_UNIT_SIZE)
     enabled_append_prop_crc: bool = key("enabledAppendPropCRC", False, at_start=True)
     force_verify_prop_crc: bool = key("forceVerifyPropCRC", False, at_start=True)

@@ -38,6 +38,10 @@ class CopyState(StrEnum):
     IN_SYNC = "in sync"
     MASTER_EMPTY = "master empty"
     DISCONNECTED = "disconnected"
+    # Of a slave, which tries again.
+    NO_MASTER = "no master"
+    DISK_FULL = "disk full"
+    APPEND_FAILED = "append failed"
     # Tried again with a new connection, and the end if that brings nothing.
     BAD_FRAME = "bad frame"
     WRONG_OFFSET = "wrong offset"

@@ -11,6 +11,7 @@ Source: DefaultHAClient.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -22,20 +23,34 @@ REPORT_AGAIN_S = 5.0
 SILENT_S = 20.0
 RECONNECT_S = 5.0
 
+Connect = Callable[[tuple[str, int], float], socket.socket]  # (address, seconds), as socket.create_connection
+
 
 class MasterLink:
     """A connection to ``address`` (host, port) that has asked for the log from ``offset`` on.
 
-    The constructor raises OSError if it cannot connect. Use it as a context manager, which closes it.
+    With ``is_silent`` the request is followed by a report of offset 0, so that a master of ours does not count it as an
+    acknowledgement. The constructor raises OSError if it cannot connect. Close it, or use it as a context manager.
     """
 
-    def __init__(self, address: tuple[str, int], offset: int, *, clock: Clock, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        offset: int,
+        *,
+        clock: Clock,
+        is_silent: bool = False,
+        timeout_s: float = 5.0,
+        connect: Connect = socket.create_connection,
+    ) -> None:
         self._clock, self._reader = clock, FrameReader()
-        self._socket = socket.create_connection(address, timeout_s)
+        self._socket = connect(address, timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._heard_s = clock.monotonic_s()
         self.received_bytes = 0
-        self.report(offset)
+        request = encode_report(offset)
+        self._socket.sendall(request + encode_report(0) if is_silent else request)
+        self._reported_s = clock.monotonic_s()
 
     def report(self, offset: int) -> None:
         """Send a report: an acknowledgement up to ``offset``. Raises OSError."""
@@ -66,6 +81,10 @@ class MasterLink:
         self.received_bytes += len(data)
         return list(self._reader.feed(data))
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
     def __enter__(self) -> Self:
         """Return this connection."""
         return self
@@ -74,4 +93,4 @@ class MasterLink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close it."""
-        self._socket.close()
+        self.close()

@@ -4,8 +4,7 @@ History. A Java master that is asked for offset 0 sends its last file only, and 
 mirror of a log that begins at 0 therefore asks for offset 1. The byte before is the first one of a record's size, which
 is 0 in every record below 16 MiB; the record's parts must add up to its size, so a wrong guess fails the check.
 
-Identity. A mirror that holds something asks for its last bytes again, as a rule from its last message on. If they
-differ, the log is another one, or the master has lost its end and has written other messages since.
+Identity. A mirror that holds something asks for its last bytes again (``ha/held_tail.py``).
 
 No vote. A Java master counts a connection as a slave that has everything up to its last report, and the request is a
 report. A put waits for an acknowledgement no longer than slaveTimeout. The mirror asks for the end of its log only when
@@ -19,19 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError, HAFrameError, LogCopyError, StoreError
-from gantrymq.fs.api import Bytes
-from gantrymq.ha.copy import Append, CheckedLogCopy, CopyState
+from gantrymq.ha.copy import CheckedLogCopy, CopyState
 from gantrymq.ha.frames import LogFrame
+from gantrymq.ha.held_tail import HeldTail, Master, append_into, behind
 from gantrymq.ha.master_link import RECEIVE_BYTES, RECONNECT_S, MasterLink
-from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.lookup import ReadingStore
 from gantrymq.store.message_store import MessageStore
 
-_OVERLAP_BYTES, _MOST_OVERLAP_BYTES = 4096, 8 << 20  # a file may end with 4 MiB of zeros, which identify no log
 _POLL_S = 0.25
 _ASK_COPYING_S, _ASK_IN_SYNC_S = 2.0, 10.0  # how often the master is asked for its end
 _VOTE_MARGIN_S = 0.5
@@ -39,19 +36,6 @@ _EMPTY_S = 1.0  # between looks at a master that has no log yet
 _LEAST_RECEIVED_BYTES = 4096
 _NOTHING = 0  # what a mirror acknowledges
 _TRIED_AGAIN = (CopyState.BAD_FRAME, CopyState.WRONG_OFFSET, CopyState.BAD_RECORD)
-
-
-class Master(NamedTuple):
-    """A master: its HA address, the size of its log files, the extent of its log, and how long its puts wait for acks.
-
-    ``min_offset`` is 0 and not -1 without a log.
-    """
-
-    ha_address: tuple[str, int]
-    file_size: int
-    min_offset: int
-    max_offset: int
-    ack_timeout_s: float
 
 
 class MasterSource(Protocol):
@@ -135,7 +119,7 @@ class Mirror:
                 CopyState.OTHER_FILE_SIZE,
                 f"the log has files of {file_size} bytes, the master's of {master.file_size}; use another directory",
             )
-        tail = _HeldTail(held, master)
+        tail = HeldTail(held, master)
         if tail.begin == tail.end or not self._wait_for_votes(master):
             return
         with self._link(master, tail.begin) as link:
@@ -178,12 +162,12 @@ class Mirror:
     def _copy(self, store: MessageStore, goal: int | None) -> bool:
         """Copy over one connection. Returns True when ``goal`` is reached, or on a stop."""
         master = self._find()
-        tail = _HeldTail(store, master)
+        tail = HeldTail(store, master)
         if not master.max_offset:
             self._set(store, CopyState.MASTER_EMPTY)
             self._rest(_EMPTY_S)
             return goal is not None
-        copy = CheckedLogCopy(_append_into(store), master.file_size, tail.end, b"" if tail.end else b"\0")
+        copy = CheckedLogCopy(append_into(store), master.file_size, tail.end, b"" if tail.end else b"\0")
         if goal is not None and copy.end_offset >= goal:
             self._set(store, CopyState.IN_SYNC)
             return True
@@ -193,7 +177,7 @@ class Mirror:
             return self._follow(store, link, copy, tail, goal)
 
     def _follow(
-        self, store: MessageStore, link: MasterLink, copy: CheckedLogCopy, tail: _HeldTail, goal: int | None
+        self, store: MessageStore, link: MasterLink, copy: CheckedLogCopy, tail: HeldTail, goal: int | None
     ) -> bool:
         most_bytes = min(max(self._rate // 4, _LEAST_RECEIVED_BYTES), RECEIVE_BYTES) if self._rate else RECEIVE_BYTES
         has_begun = False
@@ -215,7 +199,7 @@ class Mirror:
                 self._sleep(received_bytes / self._rate)
         return True
 
-    def _take(self, frames: list[LogFrame], copy: CheckedLogCopy, tail: _HeldTail) -> None:
+    def _take(self, frames: list[LogFrame], copy: CheckedLogCopy, tail: HeldTail) -> None:
         records = copy.records
         try:
             for frame in frames:
@@ -238,7 +222,7 @@ class Mirror:
                 first, end = self._source.extent()
                 self._master = master = master._replace(min_offset=first, max_offset=end)
             if is_idle and master.min_offset > copy.received_offset:
-                raise _behind(copy.received_offset, master.min_offset)
+                raise behind(copy.received_offset, master.min_offset)
         if copy.received_offset < master.max_offset:
             self._set(store, CopyState.COPYING)
         else:
@@ -287,76 +271,3 @@ class Mirror:
             self._copied_bytes,
             self._newest_ms,
         )
-
-
-class _HeldTail:
-    """The last bytes of a log, which the master must have, too: from ``begin`` to ``end``.
-
-    Without a log both are where the master's begins. The constructor raises LogCopyError if the master's log does not
-    reach so far, or begins later.
-    """
-
-    def __init__(self, held: ReadingStore, master: Master) -> None:
-        log = held.lookup.log
-        self._log: CommitLog = log
-        self.end = log.max_offset if log.min_offset >= 0 else master.min_offset
-        if master.min_offset > self.end:
-            raise _behind(self.end, master.min_offset)
-        if master.max_offset < self.end:
-            raise LogCopyError(
-                CopyState.AHEAD,
-                f"the copy ends at offset {self.end} and the master's log at {master.max_offset}: the master has lost "
-                "its end, or is another one; copy into another directory",
-            )
-        last, wanted = held.lookup.queues.last_phy_offset, self.end - _OVERLAP_BYTES
-        wanted = last if wanted - _MOST_OVERLAP_BYTES < last < wanted else wanted
-        self.begin = min(max(wanted, log.min_offset, master.min_offset, int(self.end > 0)), self.end)
-        self._at = self.begin
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether all of it was compared."""
-        return self._at >= self.end
-
-    def compare(self, frame: LogFrame) -> bytes:
-        """Compare what a frame has of it, and return the rest of the frame's bytes. Raises LogCopyError."""
-        if self.is_compared:
-            return frame.body
-        if frame.offset != self._at:
-            raise LogCopyError(CopyState.WRONG_OFFSET, f"the master sent offset {frame.offset}, not {self._at}")
-        known, at = frame.body[: self.end - self._at], 0
-        while at < len(known):
-            in_file = self._log.roll_next_file(self._at) - self._at
-            part = known[at : at + in_file]
-            held = self._log.get_message(self._at, len(part))
-            if held is None:
-                raise LogCopyError(CopyState.DIVERGED, f"the log at offset {self._at} was removed meanwhile")
-            with held:
-                if held.array.tobytes() != part:
-                    raise LogCopyError(
-                        CopyState.DIVERGED,
-                        f"the master has other bytes between {self._at} and {self.end}: it is another broker, or it "
-                        "has lost its end and continued; copy into another directory",
-                    )
-            self._at, at = self._at + len(part), at + len(part)
-        return frame.body[len(known) :]
-
-
-def _append_into(store: MessageStore) -> Append:
-    """The store's append, whose errors of the operating system are errors of the store, not of the connection."""
-
-    def append(data: Bytes, phy_offset: int, store_timestamp_ms: int) -> None:
-        try:
-            store.append_copied(data, phy_offset, store_timestamp_ms)
-        except OSError as error:
-            raise StoreError(store.path, f"cannot append to the log: {error}") from error
-
-    return append
-
-
-def _behind(end_offset: int, first: int) -> LogCopyError:
-    return LogCopyError(
-        CopyState.BEHIND_RETENTION,
-        f"the copy ends at offset {end_offset} and the master's log begins at {first}: it would have a gap; copy into "
-        "another directory",
-    )

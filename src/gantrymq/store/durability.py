@@ -97,6 +97,13 @@ class Durability:
             loop_flush = self._loop_flushes[loop] = LoopFlush(self._request, lambda: self.policy.disk_timeout_s)
         return loop_flush.until(end_offset)
 
+    def flush_soon(self, end_offset: int) -> None:
+        """Let the log be flushed up to ``end_offset``, without a wait."""
+        if self.policy.is_sync:
+            self._request(end_offset)
+        else:
+            self.ask_for_flush()
+
     def ask_for_flush(self) -> None:
         """Let the log be flushed soon."""
         self._background.want_all()

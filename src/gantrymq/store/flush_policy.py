@@ -14,7 +14,7 @@ ASYNC_FLUSH with                 the record is in a buffer of this process   the
 transientStorePoolEnable                                                     CommitRealTimeService
 ===============================  ==========================================  ==============================
 
-With SYNC_FLUSH, transientStorePoolEnable has no effect.
+With SYNC_FLUSH, and at a slave, transientStorePoolEnable has no effect.
 
 Source: CommitLog.DefaultFlushManager, MessageStoreConfig.isTransientStorePoolEnable.
 """
@@ -52,7 +52,7 @@ class FlushPolicy:
     def __init__(self, config: MessageStoreConfig) -> None:
         self.config = config
         self.is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self.lends_buffers = config.transient_store_pool_enable and not self.is_sync
+        self.lends_buffers = config.transient_store_pool_enable and not self.is_sync and not config.is_slave
 
     # A put
 

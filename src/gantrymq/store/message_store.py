@@ -23,6 +23,7 @@ from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.service.runner import Service, ServiceRunner
 from gantrymq.store.contents import require_honoured_contents
+from gantrymq.store.copied_progress import CopiedProgress
 from gantrymq.store.delay import ScheduleMessageService
 from gantrymq.store.deletions import Deletions
 from gantrymq.store.delivery import Delivery
@@ -118,7 +119,9 @@ class MessageStore(ReadingStore):
         self._clock = clock
         self._pool: TransientStorePool | None = None
         self._log_cleaner: CleanCommitLogService | None = None
-        self.timers: TimerMessageService | None = None  # with housekeeping and timerWheelEnable
+        self._schedule: ScheduleMessageService | None = None
+        self.timers: TimerMessageService | None = None  # with housekeeping and timerWheelEnable, not at a slave
+        self.copied_progress: CopiedProgress | None = None  # at a slave
         paths.require_own_log(config)
         self._store_host = store_host_of(config)  # raises for a bad address before anything is touched
         self.accepted_contents = require_honoured_contents(fs, paths, config)
@@ -233,7 +236,8 @@ class MessageStore(ReadingStore):
                 self._index.close()  # a thread may still write into it, and the lock is released next
             raise
         parts.deleted.confirm(parts.log.wrote_offset)
-        if not config.duplication_enable:  # unconfirmed records are not in the queues
+        # Unconfirmed records are not in the queues, and a slave may get the records of its groups' offsets later.
+        if not config.duplication_enable and not config.is_slave:
             self.recovery.set_groups_back(self._fs, self._paths, self._queues)
         parts.log.queue.reserve_rest()
         parts.log.queue.flush_all()
@@ -253,6 +257,7 @@ class MessageStore(ReadingStore):
         self.lookup = self._live.add(MessageLookup(log, self._queues, lambda: self._index, config))
         self._space = self._live.add(DiskSpace(self._fs, self._paths, config))
         self._state = StoreState(self._paths.root, self._checkpoint, self._space, callbacks.on_failure)
+        self._state.is_slave = config.is_slave
         self._group_commit = GroupCommitService(
             log, self._checkpoint, lambda error: self._state.note_failure(GroupCommitService.name, error)
         )
@@ -336,6 +341,9 @@ class MessageStore(ReadingStore):
         )  # fmt: skip
         self._log_cleaner.slaves = callbacks.slaves
         cleaners = [self._runner(self._log_cleaner, by_calendar=True), queue_runner]
+        if config.is_slave:
+            self.copied_progress = CopiedProgress(self._parts, config, self._clock.now_ms())
+            return cleaners
         return [*(self._deliverers(callbacks.meter) if delivers else ()), *cleaners]
 
     def _deliverers(self, meter: StoreMeter) -> list[ServiceRunner]:
@@ -437,6 +445,7 @@ class MessageStore(ReadingStore):
     is_awaited = forward("_durability", Durability.is_awaited)
     until_safe = forward("_durability", Durability.until_safe)
     until_durable = forward("_durability", Durability.until_durable)
+    flush_soon = forward("_durability", Durability.flush_soon)
     ask_for_flush = forward("_durability", Durability.ask_for_flush)
 
     # Deleting
@@ -463,7 +472,7 @@ class MessageStore(ReadingStore):
 
     @property
     def is_writable(self) -> bool:
-        """Whether puts are accepted: not while the disk is too full, nor after a sync has failed."""
+        """Whether puts are accepted: not at a slave, nor while the disk is too full, nor after a sync has failed."""
         return self._state.is_writable
 
     @property
@@ -493,8 +502,10 @@ class MessageStore(ReadingStore):
 
     @property
     def delay_offsets(self) -> dict[int, int]:
-        """The queue offset up to which each delay level is delivered."""
-        return dict(self._schedule.offsets)
+        """The queue offset up to which each delay level is delivered, at a slave by its master."""
+        if self.copied_progress is not None:
+            return dict(self.copied_progress.delay_offsets)
+        return dict(self._schedule.offsets) if self._schedule is not None else {}
 
     @property
     def disk_used_ratio(self) -> float:

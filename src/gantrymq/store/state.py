@@ -37,21 +37,22 @@ OnFailure = Callable[[str, Exception, bool], None]
 class StoreState:
     """The state of the store at ``root``. ``failures`` are the newest ones: service or method, and error.
 
-    Puts are refused while the disk of ``space`` is too full, after ``has_failed_sync``, and after ``is_closed``.
+    Puts are refused while the disk of ``space`` is too full, after ``has_failed_sync``, after ``is_closed``, and while
+    the store ``is_slave``: then only copied bytes are appended.
     """
 
     def __init__(
         self, root: Path, checkpoint: StoreCheckpoint, space: DiskSpace, on_failure: OnFailure | None = None
     ) -> None:
         self.root, self._checkpoint, self._space, self._on_failure = root, checkpoint, space, on_failure
-        self.is_closed = False
+        self.is_slave = self.is_closed = False
         self.has_failed_sync = False
         self.failures: list[tuple[str, Exception]] = []
 
     @property
     def is_writable(self) -> bool:
-        """Whether puts are accepted: not while the disk is too full, nor after a sync has failed."""
-        return not self._space.refuses_puts and not self.has_failed_sync
+        """Whether puts are accepted: not at a slave, nor while the disk is too full, nor after a sync has failed."""
+        return not (self.is_slave or self._space.refuses_puts or self.has_failed_sync)
 
     def require_open(self) -> None:
         """Raise StoreClosedError after the close."""

@@ -65,7 +65,14 @@ _LOOPBACK = ("127.", "localhost", "::1", "0.0.0.0")
 OWN_KEYS = frozenset(
     {
         *("acceptMissingCommitLog", "acceptWithoutEffect", "aclPlainFile", "haAllowedSlaves", "haEnable"),
-        *("haLastFileOnly", "maxConnections", "maxDecompressedBodySize", "maxPartialRequestBytes"),
+        *(
+            "haAckDurable",
+            "haLastFileOnly",
+            "haTruncate",
+            "maxConnections",
+            "maxDecompressedBodySize",
+            "maxPartialRequestBytes",
+        ),
         *("maxRequestBodyBytes", "maxRequestHeaderBytes", "maxSubscriptionGroups", "maxTopics"),
         *("maxUnreadResponseBytes", "recoverLastFiles", "recoverRule"),
     }

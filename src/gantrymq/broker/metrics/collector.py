@@ -25,6 +25,7 @@ from gantrymq.broker.metrics.recorder import PROTOCOL, RecordingMeter, truth
 from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import DiskError
+from gantrymq.ha.slave import SlaveCopyView
 from gantrymq.ha.slave_state import SlaveState
 from gantrymq.metrics.instruments import Counter, Family, Histogram, LabelValues, Metric, Point, gauge, value_now
 from gantrymq.model.message import TIMER_TOPIC
@@ -115,7 +116,9 @@ class BrokerCollector:
         slaves = [slave for slave in replication.slaves if slave.state is not SlaveState.CONNECTED]
         states = Counts(slave.state for slave in [*replication.slaves, *replication.closed_slaves])
         behind = ((slave.address, replication.behind_bytes(slave)) for slave in slaves)
+        copy = replication.slave.view if replication.slave is not None else None
         return [
+            *([] if copy is None else self._copy(copy)),
             gauge(
                 catalog.SLAVES, (catalog.SLAVES.point(n, state=str(state)) for state, n in states.items()), max_series
             ),
@@ -124,6 +127,13 @@ class BrokerCollector:
                 (catalog.SLAVE_BEHIND.point(lacking, slave=address) for address, lacking in behind),
                 max_series,
             ),
+        ]
+
+    def _copy(self, copy: SlaveCopyView) -> list[Family]:
+        state = catalog.SLAVE_COPY.point(1, state=str(copy.state))
+        return [
+            gauge(catalog.SLAVE_COPY, [state], self._max_series),
+            value_now(catalog.SLAVE_COPY_BEHIND, copy.lag_bytes),
         ]
 
     def _pop(self) -> list[Family]:

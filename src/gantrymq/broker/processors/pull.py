@@ -18,6 +18,7 @@ from gantrymq.broker.answers import Answers, answer_waiting
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
 from gantrymq.broker.processors.route import Route, Routes
+from gantrymq.broker.reads.hot_queue import is_in_memory
 from gantrymq.broker.reads.message_puller import MessagePuller, PulledMessages
 from gantrymq.broker.reads.record_filter import RecordFilter
 from gantrymq.broker.sessions.consumers import (
@@ -40,6 +41,7 @@ from gantrymq.filter.sql_filter import SqlFilter
 from gantrymq.model.status import GetMessageStatus
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+from gantrymq.remoting.bodies.route import MASTER_ID
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_head
@@ -54,6 +56,11 @@ _SUCCESS_REMARK = GetMessageStatus.FOUND.value
 # As plain ints, because operations on an IntFlag take ten times as long.
 _COMMIT_OFFSET, _SUSPEND, _SUBSCRIPTION = map(
     int, (PullSysFlag.COMMIT_OFFSET, PullSysFlag.SUSPEND, PullSysFlag.SUBSCRIPTION)
+)
+_WRONG_OFFSETS = (
+    GetMessageStatus.OFFSET_TOO_SMALL,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY,
+    GetMessageStatus.NO_MESSAGE_IN_QUEUE,
 )
 _PROXY_FOR_BROADCAST = 1  # RequestSource
 
@@ -149,6 +156,8 @@ class PullMessageProcessor:
             checked.codes,
             checked.record_filter,
         )
+        if self._keeps_wrong_offsets and pulled.status in _WRONG_OFFSETS:
+            pulled.next_begin_offset = request_header.queue_offset
         return self._answer(channel, request, request_header, checked, pulled, may_wait=may_wait)
 
     # Checks
@@ -266,6 +275,20 @@ class PullMessageProcessor:
 
     # Answers
 
+    @property
+    def _keeps_wrong_offsets(self) -> bool:
+        """Whether an offset that is out of range is not corrected: a slave may be behind its master."""
+        return self._config.is_slave and not self._config.store.offset_check_in_slave
+
+    def _suggested_broker(self, pulled: PulledMessages, group: SubscriptionGroupConfig) -> int:
+        """The id of the broker to pull from next: a slave for messages that are no longer in memory."""
+        if not self._config.broker.slave_read_enable:
+            return MASTER_ID
+        is_far = pulled.last_phy_offset >= 0 and not is_in_memory(self._store, pulled.last_phy_offset)
+        if not is_far and self._config.is_slave:
+            return MASTER_ID
+        return group.which_broker_when_consume_slowly if is_far else group.broker_id
+
     def _moved(
         self, request: RemotingCommand, request_header: PullMessageRequestHeader, checked: _Checked, to: int
     ) -> RemotingCommand:
@@ -295,6 +318,8 @@ class PullMessageProcessor:
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset != 0 else ResponseCode.PULL_NOT_FOUND
         else:
             code = _CODES[pulled.status]
+        if code is ResponseCode.PULL_OFFSET_MOVED and self._keeps_wrong_offsets:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if code is ResponseCode.PULL_NOT_FOUND and may_wait and header.sys_flag & _SUSPEND:
             self._hold(channel, request, header, checked)
             return None
@@ -351,7 +376,7 @@ class PullMessageProcessor:
 
     def _header(self, pulled: PulledMessages, checked: _Checked) -> PullMessageResponseHeader:
         return PullMessageResponseHeader(
-            suggest_which_broker_id=0,
+            suggest_which_broker_id=self._suggested_broker(pulled, checked.group),
             next_begin_offset=pulled.next_begin_offset,
             min_offset=pulled.min_offset,
             max_offset=pulled.max_offset,

@@ -44,7 +44,7 @@ from gantrymq.store.timer.timed_message import delete_key, set_timer
 
 _TAG, _BODY = "_RECALL_TAG_", b"0"
 _FAILED = "recall failed, execute error"
-_UNAVAILABLE = "recall failed, broker service not available"
+UNAVAILABLE = "recall failed, broker service not available"
 _STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
 
 
@@ -86,9 +86,9 @@ class RecallMessageProcessor:
         if not broker.recall_message_enable:
             raise RequestRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if now_ms < broker.start_accept_send_request_timestamp_ms:
-            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, _UNAVAILABLE)
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
         if not broker.is_writable and not broker.allow_recall_when_broker_not_writeable:
-            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, _UNAVAILABLE)
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
         if self._topics.get(header.topic) is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
         try:
@@ -98,7 +98,7 @@ class RecallMessageProcessor:
         if handle.topic != header.topic:
             raise RequestRefused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != broker.broker_name:
-            raise RequestRefused(ResponseCode.ILLEGAL_OPERATION, _UNAVAILABLE)
+            raise RequestRefused(ResponseCode.ILLEGAL_OPERATION, UNAVAILABLE)
         if not 0 < _number(handle.timestamp) - now_ms < self._config.store.timer_max_delay_s * 1000:
             raise RequestRefused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle

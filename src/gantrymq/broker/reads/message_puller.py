@@ -27,7 +27,8 @@ _NO_RUN = -(1 << 64)  # a physical offset that no unit can have
 class PulledMessages:
     """The result of a pull.
 
-    ``pieces`` are whole records as they are in the log, ``count`` records of ``size_bytes`` bytes.
+    ``pieces`` are whole records as they are in the log, ``count`` records of ``size_bytes`` bytes. ``last_phy_offset``
+    is that of the last record that was looked at, -1 without one.
 
     A piece keeps its mapping alive, so it may be written at any time.
     """
@@ -39,6 +40,7 @@ class PulledMessages:
     pieces: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
     count: int = 0
+    last_phy_offset: int = -1
 
 
 class MessagePuller:
@@ -141,6 +143,7 @@ class _Pull:
                     self._end_run()
                     return
                 pulled.next_begin_offset += 1
+                pulled.last_phy_offset = phy_offset
                 if tags_codes is not None and not queue.may_be(tags_code, tags_codes):
                     continue
                 if record_filter is None or self._matches(record_filter, phy_offset, size):

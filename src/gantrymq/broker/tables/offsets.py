@@ -49,6 +49,7 @@ class ConsumerOffsetManager:
         self._offsets: _Table = {}
         self._pulled: _Table = {}
         self._reset: _Table = {}
+        self._followed: _Table = {}  # the master's offsets at the last look, at a slave
         self.edits = self._commits = 0
         self._entries, self._has_removed = 0, False  # removed entries are subtracted only when the limit is reached
 
@@ -244,6 +245,33 @@ class ConsumerOffsetManager:
         self._remove(self._reset, useless)
         for key in [key for key, queues in self._reset.items() if not queues]:
             del self._reset[key]
+
+    # At a slave
+
+    def follow(self, master: ConsumerOffsetSerializeWrapper, *, is_same_run: bool) -> None:
+        """Take a master's offsets; each queue's larger one counts, its own or the master's.
+
+        An offset that the master has set back or deleted since the last look is a reset. Unless it is the
+        ``is_same_run`` of the master: one that was killed begins with older offsets than it had.
+        """
+        before = self._followed if is_same_run else {}
+        if before == master.offset_table and is_same_run:
+            return
+        for key, queues in before.items():
+            left = master.offset_table.get(key, {})
+            for queue_id in queues.keys() - left.keys():
+                self._offsets.get(key, {}).pop(queue_id, None)
+        for key, queues in master.offset_table.items():
+            own, last = self._offsets.setdefault(key, {}), before.get(key, {})
+            for queue_id, offset in queues.items():
+                is_reset = offset < last.get(queue_id, offset)
+                own[queue_id] = offset if is_reset else max(offset, own.get(queue_id, offset))
+        self._offsets = {key: queues for key, queues in self._offsets.items() if queues}
+        self._followed = _copy(master.offset_table)
+        self._entries = self._count()
+        if master.data_version is not None:
+            self._version.value = master.data_version
+        self.edits += 1
 
     def _committed(self) -> None:
         self.edits += 1

@@ -49,6 +49,13 @@ class MessageRequestModeManager:
         self._count += is_new
         self.edits += 1
 
+    def follow(self, master: MessageRequestModes) -> None:
+        """Take a master's modes, at a slave."""
+        if master.message_request_mode_map != self._table:
+            self._table = master.message_request_mode_map
+            self._count = sum(map(len, self._table.values()))
+            self.edits += 1
+
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """A function that makes the content of messageRequestMode.json. It may run on any thread."""
         return partial(persisted, self.copy())

@@ -61,8 +61,10 @@ class SubscriptionGroupManager:
         )
         if not may_create or names.wrong_group(group) is not None or len(self._table) >= broker.max_subscription_groups:
             return None
-        created = self._table[group] = SubscriptionGroupConfig(group_name=group)
-        self._edited()
+        created = SubscriptionGroupConfig(group_name=group)
+        if not self._config.is_slave:  # a slave has the groups of its master
+            self._table[group] = created
+            self._edited()
         return created
 
     def update(self, groups: list[SubscriptionGroupConfig]) -> None:
@@ -87,6 +89,17 @@ class SubscriptionGroupManager:
         if was_there or was_forbidden:
             self._edited()
         return was_there
+
+    def follow(self, master: SubscriptionGroupWrapper) -> list[str]:
+        """Take a master's groups, at a slave. Returns the names of those that it lacks."""
+        if master.data_version == self._version.value:
+            return []
+        table = master.subscription_group_table
+        removed = [name for name in self._table if name not in table]
+        self._table, self._forbidden = dict(table), dict(master.forbidden_table)
+        self._version.value = master.data_version
+        self.edits += 1
+        return removed
 
     def is_forbidden(self, group: str, topic: str, index: int) -> bool:
         """Whether bit ``index`` of the group's forbidden operations on the topic is set."""

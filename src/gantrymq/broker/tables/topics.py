@@ -175,12 +175,14 @@ class TopicConfigManager:
         """
         config = self._table.get(topic)
         if config is not None:
-            if order is not None and config.order != order:
+            if order is not None and config.order != order and not self._config.is_slave:
                 config = msgspec.structs.replace(config, order=order)
                 self._put([config])
             return config
         if topic in self.going:
             return None
+        if self._config.is_slave:  # it has the topics of its master
+            return _topic(topic, queue_nums)
         created = _topic(topic, queue_nums)
         created.topic_sys_flag, created.order = sys_flag, bool(order)
         self._put([created])
@@ -231,6 +233,16 @@ class TopicConfigManager:
         self._version.next()
         self.edits += 1
         self._changed([])
+
+    def follow(self, table: Mapping[str, TopicConfig], version: DataVersion | None) -> None:
+        """Take a master's topics, at a slave. Own system topics stay. None keeps the version, so that it differs."""
+        own = {name: topic for name, topic in self._table.items() if name not in table and self.is_system_topic(name)}
+        made = [name for name in table if name not in self._table]
+        self._table = dict(table) | own
+        if version is not None:
+            self._version.value = version
+        self.edits += 1
+        self._changed(made)
 
     def delete(self, topic: str) -> bool:
         """Delete a topic. Returns whether it existed."""

@@ -311,10 +311,12 @@ def _progress(stats_list: ConsumeStatsList) -> Iterator[dict[str, object]]:
 
 @watched
 def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show the replication of masters: their slaves, how far each is behind, and its state.
+    """Show replication: the slaves of masters, how far each is behind, and its state.
 
-    Slaves whose connection the master has closed within the last minute are shown with the reason as their state. A
-    voter is a slave that acknowledgements of a SYNC_MASTER count. RocketMQ's brokers report neither.
+    A slave shows its own copy of the master's log, and why it stands still.
+    Slaves whose connection the master has closed within the last minute are
+    shown with the reason as their state. A voter is a slave that
+    acknowledgements of a SYNC_MASTER count. RocketMQ's brokers report neither.
 
     Examples of use:
 
@@ -354,8 +356,14 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
                 "lastReadTimestamp": own.last_read_timestamp,
                 "lastWriteTimestamp": own.last_write_timestamp,
                 "masterFlushOffset": own.master_flush_offset,
+                "state": own.state,
+                "reason": own.reason,
+                "slaveOffset": own.ack_offset,
+                "diff": None if own.master_max_offset is None else max(own.master_max_offset - own.max_offset, 0),
             }
-        rows += [{**base, "inSyncSlaves": info.in_sync_slave_nums, **slave} for slave in slaves or [{"slave": None}]]
+        if not info.master or not slaves:
+            rows.append({**base, "inSyncSlaves": info.in_sync_slave_nums, "slave": None})
+        rows += [{**base, "inSyncSlaves": info.in_sync_slave_nums, **slave} for slave in slaves]
     columns = {
         "brokerName": "broker",
         "brokerId": ">id",
@@ -367,6 +375,7 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
         "inSync": "in sync",
         "state": "state",
         "voter": "voter",
+        "reason": "reason",
         "bytesPerSecond": ">bytes/s",
     }
     session.rows(rows, columns)

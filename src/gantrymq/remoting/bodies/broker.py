@@ -69,6 +69,11 @@ class HAClientRuntimeInfo(Body, kw_only=True):
     last_write_timestamp: Long = 0
     master_flush_offset: Long = 0
     activated: bool = False
+    # Not RocketMQ's: what the copy does, why it stands still, what it has acknowledged, and the master's end.
+    state: str | None = None
+    reason: str | None = None
+    ack_offset: Long | None = None
+    master_max_offset: Long | None = None
 
 
 class HARuntimeInfo(Body, kw_only=True):

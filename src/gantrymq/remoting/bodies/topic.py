@@ -51,6 +51,13 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
 
 
+class DelayOffsetSerializeWrapper(Body, kw_only=True):
+    """How far each delay level is delivered (GET_ALL_DELAY_OFFSET, delayOffset.json)."""
+
+    offset_table: dict[Int, Long] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
 class RegisterBrokerBody(Body, kw_only=True):
     """The body of REGISTER_BROKER in JSON. ``compressed`` registrations have another format (registration.py)."""
 

@@ -15,6 +15,7 @@ Source: TimerCheckpoint, TimerMetrics.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,15 @@ class TimerMetrics:
 
     def load(self) -> None:
         """Read the file. Entries that are not numbers are ignored, and those below 0, of a broker that was killed."""
-        saved = self._file.load()
+        self._take(self._file.load())
+
+    def replace(self, table: Mapping[str, Any]) -> None:
+        """Replace the counts by those of a master's ``table``."""
+        self._counts = {}
+        self._take(table)
+        self._dirty = True
+
+    def _take(self, saved: Mapping[str, Any]) -> None:
         table, version = saved.get("timingCount"), saved.get("dataVersion")
         for topic, entry in table.items() if isinstance(table, dict) else ():
             if isinstance(entry, dict):

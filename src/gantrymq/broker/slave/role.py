@@ -1,0 +1,96 @@
+"""The work of a slave: the thread that copies the log, and the tasks that look for the master and follow its tables.
+
+A broker has it while brokerRole=SLAVE. It then does none of the work of a master: delays, timers, checks of
+transactions and the revival of pops run in ``broker/periodic_work.py`` and in the store only if the broker is no slave.
+
+Source: BrokerController.initializeBrokerScheduledTasks, DefaultHAService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.schedule import Schedule
+from gantrymq.broker.slave.master import MasterClient, MasterFromThread
+from gantrymq.broker.slave.tables import TableSynchronization
+from gantrymq.clock import Clock
+from gantrymq.ha.copy import CopyState
+from gantrymq.ha.held_tail import Master
+from gantrymq.ha.slave import LogSlave, SlaveCopyView
+from gantrymq.logs import get_logger
+from gantrymq.service.runner import ServiceRunner
+from gantrymq.store.message_store import MessageStore
+
+_LOOK_MS = 1_000
+_REGISTER_EVERY_S = 10.0  # while there is no connection to the master
+_HAS_MASTER = (CopyState.COPYING, CopyState.IN_SYNC, CopyState.DISK_FULL, CopyState.APPEND_FAILED)
+
+log = get_logger("gantrymq.broker")
+
+
+class SlaveRole:
+    """Copies the log of the master that ``client`` finds into ``store``, and lets ``tables`` follow the master's.
+
+    ``on_divergence(master)`` is called from the copying thread when the master does not have the log's end.
+
+    Thread rule: the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        client: MasterClient,
+        outer: BrokerOuterAPI,
+        tables: TableSynchronization,
+        clock: Clock,
+        on_divergence: Callable[[Master], None] = lambda master: None,
+    ) -> None:
+        self._client, self._outer, self._tables, self._clock = client, outer, tables, clock
+        lookup = MasterFromThread(client, asyncio.get_running_loop())
+        self._copy = LogSlave(store, lookup, clock, on_divergence=on_divergence)
+        self._runner = ServiceRunner(self._copy, clock, self._failed)
+        self._schedule = Schedule()
+        self._registered_s = clock.monotonic_s()
+
+    @property
+    def view(self) -> SlaveCopyView:
+        """The copy now."""
+        return self._copy.view()
+
+    @property
+    def is_table_fresh(self) -> bool:
+        """Whether the tables have followed the master's without an error."""
+        return self._tables.is_fresh
+
+    def start(self) -> None:
+        """Begin to copy. Call it when the broker has tried to register."""
+        self._runner.start()
+        self._schedule.every("master", lambda: _LOOK_MS, self._look_for_master)
+        self._schedule.every("tables of the master", lambda: self._tables.interval_ms, self._tables.follow)
+
+    async def stop(self) -> None:
+        """Stop copying, before the store is closed."""
+        await self._schedule.stop()
+        await _in_thread(self._runner.stop)
+
+    async def _look_for_master(self) -> None:
+        """Ask name servers for a new master while there is none: a registration is the only answer that has all."""
+        if self._copy.view().state in _HAS_MASTER or not self._outer.name_servers:
+            return
+        members = await self._outer.members()
+        address = (members or {}).get(0, "")
+        now_s = self._clock.monotonic_s()
+        is_new = bool(address) and address != self._client.address
+        if is_new or now_s - self._registered_s >= _REGISTER_EVERY_S:
+            self._registered_s = now_s
+            await self._outer.register()
+
+    def _failed(self, name: str, error: Exception) -> None:
+        log.error("the copy of the master's log has failed, and is tried again", reason=str(error))
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    done: Awaitable[None] = asyncio.get_running_loop().run_in_executor(None, work)
+    await done
