@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +30,18 @@ pytestmark = pytest.mark.asyncio
 
 FILE = 1 << 16
 SMALL = {"mapped_file_size_commit_log": FILE}
+SIZES = ("--set", "maxHashSlotNum=1000", "--set", "maxIndexNum=4000")
 SLAVE = {**SMALL, "broker_role": "SLAVE", "broker_id": 1}
+
+
+class Run:
+    """``gantrymq`` as a process: its exit code, and the lines of its JSON."""
+
+    def __init__(self, *words: str) -> None:
+        words = (sys.executable, "-m", "gantrymq", *words)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        self.code, self.error = done.returncode, done.stderr
+        self.lines = [json.loads(line) for line in done.stdout.splitlines()] if "--json" in words else []
 
 
 async def until(is_so: Callable[[], object]) -> None:
@@ -147,3 +162,73 @@ async def test_tables_and_deletions_follow_master(
     assert of_slave.topics.version == of_master.topics.version
     of_master.offsets.commit("G", "T", 0, 1)  # a reset
     await until(lambda: of_slave.offsets.query("G", "T", 0) == 1)
+
+
+@pytest.mark.parametrize("truncate", ["auto", "command"])
+async def test_messages_that_master_lost_are_cut_and_kept(
+    start_namesrv: StartNamesrv, start_broker: StartBroker, tmp_path: Path, truncate: str
+) -> None:
+    namesrv = (await start_namesrv()).address
+    master = await start_broker(tmp_path / "master", **SMALL, namesrv_addr=namesrv)
+    slave = await start_broker(tmp_path / "slave", **SLAVE, namesrv_addr=namesrv, ha_truncate=truncate)
+    await fill(master, 10)
+    await in_sync(slave, master)
+    before = tmp_path / "before"
+    shutil.copytree(tmp_path / "master", before)
+    await fill(master, 30)
+    await in_sync(slave, master)
+    end = slave.server.store.max_phy_offset
+    await master.stop()
+    master = await start_broker(before, **SMALL, namesrv_addr=namesrv)  # as after a power cut
+    cut = master.server.store.max_phy_offset
+    await fill(master, 5, topic="Other")
+    if truncate == "command":
+        note = tmp_path / "slave" / "config" / "divergence.json"
+        await until(note.exists)
+        assert view(slave).state in (CopyState.AHEAD, CopyState.DIVERGED)
+        await slave.stop()
+        shown = Run("store", "diverged", str(tmp_path / "slave"), "--json")
+        assert [line["kind"] for line in shown.lines].count("message") == 30
+        assert shown.lines[-1]["cutOffset"] == cut
+        assert Run("store", "diverged", str(tmp_path / "slave"), "--cut").code == 0
+        slave = await start_broker(tmp_path / "slave", **SLAVE, namesrv_addr=namesrv)
+    await until(lambda: not slave.server._stopping and slave.server.store.max_phy_offset < end)
+    await in_sync(slave, master)
+    await slave.dispatched(5, "Other")
+    assert slave.server.store.max_offset_in_queue("T", 0) == 10
+    await slave.stop()
+    last = master.server.store.max_phy_offset
+    assert log_of(tmp_path / "slave", last) == log_of(before, last)
+    assert Run("store", "verify", str(tmp_path / "slave")).code == 0
+    (kept,) = (tmp_path / "slave" / "diverged").iterdir()
+    Run("store", "salvage", str(kept), str(tmp_path / "salvaged"), *SIZES)
+    salvaged = Run("store", "log", str(tmp_path / "salvaged"), "--json")
+    offsets = [line["phyOffset"] for line in salvaged.lines if line.get("topic") == "T"]
+    assert (offsets[0], len(offsets)) == (cut, 30)
+
+
+async def test_what_master_has_delivered_is_not_delivered_again_by_the_slave_as_master(
+    start_namesrv: StartNamesrv, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    namesrv = (await start_namesrv()).address
+    fast = {"flush_delay_offset_interval_ms": 100, "timer_precision_ms": 100, "timer_flush_interval_ms": 100}
+    master = await start_broker(tmp_path / "master", **SMALL, **fast, namesrv_addr=namesrv)
+    slave = await start_broker(tmp_path / "slave", **SLAVE, **fast, namesrv_addr=namesrv)
+    for properties in ({"DELAY": "1"}, {"TIMER_DELAY_MS": "500"}):
+        assert (await master.send(properties=properties)).code == ResponseCode.SUCCESS
+    await master.dispatched(2)
+    late = {"TIMER_DELAY_MS": "8000"}
+    assert (await master.send(properties=late)).code == ResponseCode.SUCCESS
+    timers, copied = master.server.store.timers, slave.server.store.copied_progress
+    assert timers is not None
+    assert copied is not None
+    await until(lambda: slave.server.store.delay_offsets.get(1) == 1)
+    await until(lambda: copied.timer_checkpoint.master_timer_queue_offset == 2)
+    await in_sync(slave, master)
+    assert slave.server.store.timers is None
+    await slave.stop()
+    await master.stop()
+    again = await start_broker(tmp_path / "slave", **SMALL, **fast)
+    await again.dispatched(3)
+    await asyncio.sleep(0.5)
+    assert again.server.store.max_offset_in_queue("T", 0) == 3

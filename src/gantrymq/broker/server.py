@@ -43,7 +43,7 @@ from gantrymq.broker.slave.tables import TableSynchronization
 from gantrymq.broker.start_warnings import warn_of_lost_routes, warn_of_replication, warn_of_unsupported_attributes
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.storage import Storage
-from gantrymq.broker.store_log import log_failure, log_opening
+from gantrymq.broker.store_log import log_cut, log_failure, log_opening
 from gantrymq.broker.tables.persistence import TOPICS
 from gantrymq.broker.tables.tables import Tables
 from gantrymq.broker.topic_deletion import TopicDeletion
@@ -56,6 +56,7 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.ha.log_cut import cut, finish_cut
 from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.channel import Channel
@@ -99,7 +100,9 @@ class BrokerServer:
         self._path, self._given, self._progress = Path(path), frozenset(given), progress
         self._clock, self._fs, self._tls = clock or SystemClock(), fs or RealFileSystem(), tls
         self._client_tls = client_tls
-        self._stopping = False
+        self._stopping = self._is_shut_down = False
+        self._reopening: asyncio.Task[None] | None = None
+        self._is_to_cut = False
         self.port = 0
 
     @property
@@ -159,7 +162,7 @@ class BrokerServer:
             if self.replication.slave is not None:
                 self.replication.slave.start()
         except BaseException:
-            await self.shutdown()
+            await self._stop()
             raise
 
     def _make_state(self) -> None:
@@ -193,6 +196,10 @@ class BrokerServer:
             broker_ip1=broker.broker_ip1,
             accept_without_effect=accepted,
         )
+        finish_cut(self._path, config, self._fs)
+        if self._is_to_cut:
+            self._is_to_cut = False
+            log_cut(cut(self._path, config, self._fs))
         store = MessageStore.open(
             self._path,
             config,
@@ -214,7 +221,8 @@ class BrokerServer:
             self.tables.offsets.set_back(group, topic, queue_id, group_ahead.back_to)
         if not store.recovery.last_exit_ok and not self.config.is_slave:
             recover_offsets(store, self.tables.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
-        warn_of_lost_routes(self.tables.topics, self._fs, self._path)
+        if not self.config.is_slave:  # its topics come from the master
+            warn_of_lost_routes(self.tables.topics, self._fs, self._path)
         warn_of_unsupported_attributes(self.tables)
         warn_of_replication(self.config)
         return store
@@ -282,12 +290,37 @@ class BrokerServer:
             context.config, context.storage, context.tables, context.sessions, context.pop, context.measures
         )
         tables = TableSynchronization(master, context.tables, context.storage, deletion, context.pop, context.clock)
-        return SlaveRole(self.store, master, self.outer, tables, self._clock)
+        return SlaveRole(self.store, master, self.outer, tables, self._clock, self._reopen_soon)
+
+    # A slave that must cut
+
+    def _reopen_soon(self) -> None:
+        if self._reopening is None and not self._stopping:
+            self._reopening = asyncio.ensure_future(self._reopen())
+
+    async def _reopen(self) -> None:
+        """Close the store, cut what the master does not have, and start again on the same ports."""
+        await self._stop()
+        self._is_to_cut = True
+        try:
+            if not self._is_shut_down:
+                self._stopping = False
+                await self.start()
+        except Exception:
+            log.exception("the broker could not start again after its log was cut: start it again")
+        finally:
+            self._reopening = None
 
     # Stop
 
     async def shutdown(self) -> None:
         """Unregister, close all connections, then write everything to disk. A second call has no effect."""
+        self._is_shut_down = True
+        if self._reopening is not None:
+            await asyncio.gather(self._reopening, return_exceptions=True)
+        await self._stop()
+
+    async def _stop(self) -> None:
         if self._stopping:
             return
         self._stopping = True

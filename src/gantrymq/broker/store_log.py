@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from gantrymq.ha.log_cut import Cut
 from gantrymq.logs import get_logger
 from gantrymq.store.deletions import DeletedQueues
 from gantrymq.store.message_store import MessageStore
 
 log = get_logger()
+
+
+def log_cut(done: Cut | None) -> None:
+    """Log what a slave has cut, and where it is now."""
+    if done is not None:
+        where, offset = str(done.directory), done.divergence.cut_offset
+        log.warning("messages that the master does not have were cut", offset=offset, size=done.size_bytes, kept=where)
 
 
 def log_opening(store: MessageStore) -> None:

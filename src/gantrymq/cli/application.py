@@ -13,7 +13,7 @@ from gantrymq.cli.help_texts import help_text
 # Each is a function in the module of the same name.
 _IN_STORE: tuple[str, ...] = (
     *("info", "usage", "dump", "show", "log", "query", "at", "pending", "verify", "export"),
-    *("recover", "rebuild", "salvage", "ingest", "preflight"),
+    *("recover", "rebuild", "salvage", "ingest", "preflight", "diverged"),
 )
 _IN_TABLE: tuple[str, ...] = ("land", "retry", "status")
 _OTHERS: tuple[str, ...] = (

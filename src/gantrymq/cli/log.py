@@ -66,8 +66,8 @@ def log(
     """
     opened = open_log(store, read_options(config, set_))
     with closing(opened.log):
-        items = _first(_items(opened, opened.log.min_offset if from_ is None else from_), max_items)
-        (_print_json if json else _print_text)(items)
+        items = _first(log_items(opened, opened.log.min_offset if from_ is None else from_), max_items)
+        (print_json if json else print_text)(items)
     end_reading(opened.problems)
 
 
@@ -122,7 +122,7 @@ def _first(items: Iterator[Item], max_records: int | None) -> Iterator[Item]:
         yield offset, item
 
 
-def _items(opened: OpenedLog, offset: int) -> Iterator[Item]:
+def log_items(opened: OpenedLog, offset: int) -> Iterator[Item]:
     """All items from ``offset`` on; the last one is the reason of the end. Raises StoreError for an offset outside."""
     from gantrymq.errors import StoreError
     from gantrymq.store.recovery.log_passes import LostRecords
@@ -181,7 +181,8 @@ def _reason(chain: RecordChain, file_size: int) -> str:
     return stop
 
 
-def _print_json(items: Iterator[Item]) -> None:
+def print_json(items: Iterator[Item]) -> None:
+    """Print items as JSON lines."""
     from gantrymq.cli.json_lines import JsonLines
     from gantrymq.kernels import codes
 
@@ -203,7 +204,8 @@ def _print_json(items: Iterator[Item]) -> None:
                 out.write({"kind": "message", **head, **item.fields()})
 
 
-def _print_text(items: Iterator[Item]) -> None:
+def print_text(items: Iterator[Item]) -> None:
+    """Print items for people."""
     from gantrymq.cli.records import heading, record_text
     from gantrymq.cli.terminal import print_line
     from gantrymq.kernels import codes

@@ -15,6 +15,7 @@ timerwheel, timerlog/0000…          timer messages: see ``gantrymq.format.time
 config/timercheck                   up to where timer messages are delivered
 config/timermetrics                 how many wait for each topic, as JSON
 salvage.unfinished                  not RocketMQ's: exists while a salvage writes the store
+diverged/                           not RocketMQ's: what a slave had and its master had not (``ha.log_cut``)
 lost+found                          not RocketMQ's: a store of quarantined records (``tools.repair.quarantine``)
 ==================================  ==============================================================
 

@@ -54,9 +54,11 @@ class CopiedProgress:
         return self._checkpoint.page
 
     def take_delays(self, offsets: Mapping[int, int], version: Mapping[str, Any]) -> None:
-        """Keep how far the master has delivered each delay level. An offset never goes back."""
-        wanted = {level: max(offset, self.delay_offsets.get(level, 0)) for level, offset in offsets.items()}
-        table = self.delay_offsets | wanted
+        """Keep how far the master has delivered each delay level.
+
+        A lower offset counts, too: this store may have been of another master, whose deliveries are not in this log.
+        """
+        table = self.delay_offsets | dict(offsets)
         if table != self.delay_offsets:
             self._delays.save({"dataVersion": dict(version), "offsetTable": dict(sorted(table.items()))})
             self.delay_offsets = table

@@ -518,6 +518,11 @@ class MessageStore(ReadingStore):
         return self._paths.root
 
     @property
+    def fs(self) -> FileSystem:
+        """The file system of the store."""
+        return self._fs
+
+    @property
     def commit_log(self) -> CommitLog:
         """The commit log, for replication."""
         return self._log

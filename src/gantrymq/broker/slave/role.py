@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.schedule import Schedule
@@ -17,7 +18,7 @@ from gantrymq.broker.slave.master import MasterClient, MasterFromThread
 from gantrymq.broker.slave.tables import TableSynchronization
 from gantrymq.clock import Clock
 from gantrymq.ha.copy import CopyState
-from gantrymq.ha.held_tail import Master
+from gantrymq.ha.divergence import DivergenceNotes
 from gantrymq.ha.slave import LogSlave, SlaveCopyView
 from gantrymq.logs import get_logger
 from gantrymq.service.runner import ServiceRunner
@@ -33,7 +34,8 @@ log = get_logger("gantrymq.broker")
 class SlaveRole:
     """Copies the log of the master that ``client`` finds into ``store``, and lets ``tables`` follow the master's.
 
-    ``on_divergence(master)`` is called from the copying thread when the master does not have the log's end.
+    ``reopen()`` is called when messages must be cut that the master does not have: with haTruncate=auto, and only while
+    the master is there that lacks them.
 
     Thread rule: the event loop's thread.
     """
@@ -45,11 +47,13 @@ class SlaveRole:
         outer: BrokerOuterAPI,
         tables: TableSynchronization,
         clock: Clock,
-        on_divergence: Callable[[Master], None] = lambda master: None,
+        reopen: Callable[[], None],
     ) -> None:
         self._client, self._outer, self._tables, self._clock = client, outer, tables, clock
-        lookup = MasterFromThread(client, asyncio.get_running_loop())
-        self._copy = LogSlave(store, lookup, clock, on_divergence=on_divergence)
+        loop = asyncio.get_running_loop()
+        lookup = MasterFromThread(client, loop)
+        self._divergences = DivergenceNotes(store, clock, partial(loop.call_soon_threadsafe, reopen))
+        self._copy = LogSlave(store, lookup, clock, on_divergence=self._divergences.look)
         self._runner = ServiceRunner(self._copy, clock, self._failed)
         self._schedule = Schedule()
         self._registered_s = clock.monotonic_s()
@@ -77,7 +81,10 @@ class SlaveRole:
 
     async def _look_for_master(self) -> None:
         """Ask name servers for a new master while there is none: a registration is the only answer that has all."""
-        if self._copy.view().state in _HAS_MASTER or not self._outer.name_servers:
+        state = self._copy.view().state
+        if state in (CopyState.COPYING, CopyState.IN_SYNC):
+            await _in_thread(self._divergences.clear)
+        if state in _HAS_MASTER or not self._outer.name_servers:
             return
         members = await self._outer.members()
         address = (members or {}).get(0, "")
