@@ -80,6 +80,10 @@ class FakeMaster:
         """See MasterSource."""
         return self.extent_of
 
+    def has_moved(self, master: Master) -> bool:
+        """See MasterLookup."""
+        return master.ha_address != self._socket.getsockname()
+
     def _accept(self) -> None:
         with suppress(OSError):
             while True:

@@ -56,7 +56,7 @@ log = get_logger("gantrymq.ha")
 
 
 class MasterLookup(Protocol):
-    """Finds the master for a slave. Both methods raise GantrymqError or OSError if it does not answer."""
+    """Finds the master for a slave. ``find`` and ``extent`` raise GantrymqError or OSError if it does not answer."""
 
     def find(self) -> Master | None:
         """Return the master as it is now; None if no name server knows one."""
@@ -64,6 +64,10 @@ class MasterLookup(Protocol):
 
     def extent(self) -> tuple[int, int] | None:
         """Return the first offset of its log and the offset after its last byte; None if they are not known."""
+        ...
+
+    def has_moved(self, master: Master) -> bool:
+        """Whether another HA address is the master's now."""
         ...
 
 
@@ -303,6 +307,8 @@ class LogSlave:
         assert master is not None, "a connection has one"
         if self._clock.monotonic_s() - self._asked_s >= _ASK_S:
             self._asked_s = self._clock.monotonic_s()
+            if self._lookup.has_moved(master):
+                raise ConnectionError("the name server knows another master now")
             try:
                 extent = self._lookup.extent()
             except (GantrymqError, OSError):  # a master that is gone closes the connection, too

@@ -75,7 +75,7 @@ ENTRIES: tuple[StoreName, ...] = (
     StoreName(f"{names.TIMER_WHEEL}.", Use.KNOWN, is_prefix=True),
     *(StoreName(name, Use.KNOWN) for name in _THEIRS.split()),
     StoreName("dledger-", Use.KNOWN, is_prefix=True),
-    StoreName(names.DIVERGED, Use.LEFT_ALONE),
+    StoreName(names.DIVERGED, _OURS | Use.LEFT_ALONE),
     StoreName(REBUILD_WORK, Use.LEFT_ALONE),
     # What an operator, a mounted disk or a name server may have put there.
     StoreName("namesrv", Use.MAY_PRECEDE | Use.LEFT_ALONE),

@@ -278,7 +278,7 @@ SLAVE_COPY = _gauge(
     "gantrymq_slave_copy", "Of a slave: 1 for the state of its copy of the master's log, as admin ha shows it.", "state"
 )
 SLAVE_COPY_BEHIND = _gauge(
-    "gantrymq_slave_copy_behind", "Of a slave: how much of the master's log is not here.", unit="bytes"
+    "gantrymq_slave_copy_behind", "Of a slave: how much of the master's log is not here.", "master", unit="bytes"
 )
 HELD_PULLS = _gauge("gantrymq_held_pulls", "Pulls that wait for a message.")
 STORE_WRITABLE = _gauge("gantrymq_store_writable", "1 while the store accepts messages, else 0.")

@@ -118,7 +118,7 @@ class BrokerCollector:
         behind = ((slave.address, replication.behind_bytes(slave)) for slave in slaves)
         copy = replication.slave.view if replication.slave is not None else None
         return [
-            *([] if copy is None else self._copy(copy)),
+            *self._copy(copy),
             gauge(
                 catalog.SLAVES, (catalog.SLAVES.point(n, state=str(state)) for state, n in states.items()), max_series
             ),
@@ -129,11 +129,12 @@ class BrokerCollector:
             ),
         ]
 
-    def _copy(self, copy: SlaveCopyView) -> list[Family]:
-        state = catalog.SLAVE_COPY.point(1, state=str(copy.state))
+    def _copy(self, copy: SlaveCopyView | None) -> list[Family]:
+        states = [] if copy is None else [catalog.SLAVE_COPY.point(1, state=str(copy.state))]
+        behind = [] if copy is None else [catalog.SLAVE_COPY_BEHIND.point(copy.lag_bytes, master=copy.master)]
         return [
-            gauge(catalog.SLAVE_COPY, [state], self._max_series),
-            value_now(catalog.SLAVE_COPY_BEHIND, copy.lag_bytes),
+            gauge(catalog.SLAVE_COPY, states, self._max_series),
+            gauge(catalog.SLAVE_COPY_BEHIND, behind, self._max_series),
         ]
 
     def _pop(self) -> list[Family]:

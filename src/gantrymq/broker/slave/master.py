@@ -119,5 +119,10 @@ class MasterFromThread:
         extent = self._wait(self._client.extent())
         return extent.min_offset, extent.max_offset
 
+    def has_moved(self, master: Master) -> bool:
+        """Whether another HA address is the master's now."""
+        now = self._client.ha_address
+        return now is not None and now != master.ha_address
+
     def _wait(self, answer: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(answer, self._loop).result(_LONGEST_S)

@@ -52,8 +52,8 @@ from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.store.copied_progress import CopiedProgress
 
-_INTERVAL_MS, _MOST_INTERVAL_MS = 3_000, 60_000
-_SHARE = 20  # of the time at most a part of 20 goes into the tables
+_INTERVAL_MS, _MOST_INTERVAL_MS = 3_000, 10_000
+_SHARE = 4  # large tables are asked for less often, but each 10 s
 
 log = get_logger("gantrymq.broker")
 
