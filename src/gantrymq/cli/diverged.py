@@ -36,9 +36,8 @@ def diverged(
 
     Examples of use:
 
-        gantrymq store diverged /data/slave
-        gantrymq store diverged /data/slave --cut
-        gantrymq store salvage /data/slave/diverged/1048576-1050000 /data/cut
+        gantrymq store diverged /data/store
+        gantrymq store diverged /data/store --cut
     """
     from gantrymq.fs.real import RealFileSystem
     from gantrymq.ha.divergence import DivergenceFile

@@ -27,7 +27,7 @@ from gantrymq.format.record import BLANK_SIZE, CheckCRC, Layout
 from gantrymq.fs.api import FileSystem
 from gantrymq.ha.copy import CopyState
 from gantrymq.ha.held_tail import Master
-from gantrymq.ha.master_link import Connect, MasterLink
+from gantrymq.ha.master_link import SILENT_S, Connect, MasterLink
 from gantrymq.logs import get_logger
 from gantrymq.store.config_files import ConfigFile
 from gantrymq.store.log.commit_log import CommitLog
@@ -130,7 +130,10 @@ class DivergenceSearch:
         is_silent = master.reads_each_report
         link = MasterLink(master.ha_address, begin, clock=self._clock, is_silent=is_silent, connect=self._connect)
         with link:
+            sent_s = self._clock.monotonic_s()
             while at < end:
+                if self._clock.monotonic_s() - sent_s >= SILENT_S:  # heartbeats alone
+                    raise TimeoutError(f"the master sent nothing from offset {at} on for {SILENT_S:g} s")
                 for frame in link.receive(_RECEIVE_S):
                     if at >= end:
                         break
@@ -139,7 +142,7 @@ class DivergenceSearch:
                     body = frame.body[: end - at]
                     if body:
                         yield body
-                        at += len(body)
+                        at, sent_s = at + len(body), self._clock.monotonic_s()
                 link.report_again(0 if is_silent else begin)
 
     def _own(self, offset: int, size: int) -> bytes:

@@ -315,6 +315,8 @@ class LogSlave:
                 extent = None
             if extent is not None:
                 self._master = master = master._replace(min_offset=extent[0], max_offset=extent[1])
+            if is_idle and self._tail is not None and not self._tail.is_compared:
+                raise ConnectionError("the master does not send the end of this log: it may have deleted that part")
             if is_idle and copy is not None and master.min_offset > copy.received_offset:
                 raise LogCopyError(
                     CopyState.BEHIND_RETENTION,
