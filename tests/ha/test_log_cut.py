@@ -13,7 +13,6 @@ from gantrymq.ha import log_cut
 from gantrymq.ha.divergence import Divergence, DivergenceFile
 from gantrymq.ha.log_cut import cut, finish_cut
 from gantrymq.model.message import Message
-from gantrymq.store.log.mapped_file_queue import MappedFileQueue
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.verify import verify_store
 
@@ -76,7 +75,7 @@ def test_cut_that_a_crash_ended_is_finished_by_the_next_start(
     def crash(*of: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    target: tuple[object, str] = (MappedFileQueue, "truncate_dirty") if step == "truncate" else (MessageStore, "open")
+    target: tuple[object, str] = (log_cut, "write_abort") if step == "truncate" else (MessageStore, "open")
     with monkeypatch.context() as crashing:
         crashing.setattr(*target, crash)
         with pytest.raises(KeyboardInterrupt):
@@ -101,6 +100,16 @@ def test_crash_before_the_note_leaves_the_whole_log(
     finish_cut(path, CONFIG, FS)
     with MessageStore.open(path, CONFIG) as opened:
         assert opened.max_phy_offset == divergence.end_offset
+
+
+def test_log_that_has_grown_since_is_not_cut(store: tuple[Path, Divergence]) -> None:
+    path, divergence = store
+    with MessageStore.open(path, CONFIG) as opened:
+        opened.put(Message("T", b"as a master"))
+    with pytest.raises(StoreError, match="has grown since"):
+        cut(path, CONFIG, FS)
+    with MessageStore.open(path, CONFIG) as opened:
+        assert opened.max_phy_offset > divergence.end_offset
 
 
 def test_open_store_and_offset_outside_are_refused(store: tuple[Path, Divergence]) -> None:

@@ -54,8 +54,10 @@ from gantrymq.broker.transactions.producer_check import ProducerCheck
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
+from gantrymq.format.names import CONFIG
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.ha.divergence import DivergenceFile
 from gantrymq.ha.log_cut import cut, finish_cut
 from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
@@ -223,6 +225,7 @@ class BrokerServer:
             recover_offsets(store, self.tables.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         if not self.config.is_slave:  # its topics come from the master
             warn_of_lost_routes(self.tables.topics, self._fs, self._path)
+            DivergenceFile(self._fs, self._path / CONFIG).clear()  # this log is right now, and a cut would lose it
         warn_of_unsupported_attributes(self.tables)
         warn_of_replication(self.config)
         return store

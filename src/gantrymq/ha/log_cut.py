@@ -28,6 +28,7 @@ from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.opening import write_abort
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.reader import StoreReader
 
 _PIECE_BYTES = 1 << 20
 _TEMPORARY = ".tmp"
@@ -61,7 +62,13 @@ def cut(path: Path, config: MessageStoreConfig, fs: FileSystem) -> Cut | None:
     :func:`finish_cut`, continues.
     """
     divergence = DivergenceFile(fs, StorePaths.of(path, config).config).load()
-    return _cut(path, config, fs, divergence) if divergence is not None else None
+    if divergence is None:
+        return None
+    if not divergence.is_cutting:
+        with StoreReader.open(path, config) as reader:
+            if reader.max_phy_offset > divergence.end_offset:  # it was a master since, or another slave
+                raise StoreError(path, "its log has grown since it was found to differ; start it again as a slave")
+    return _cut(path, config, fs, divergence)
 
 
 def _cut(path: Path, config: MessageStoreConfig, fs: FileSystem, divergence: Divergence) -> Cut:
