@@ -233,3 +233,16 @@ async def test_what_master_has_delivered_is_not_delivered_again_by_the_slave_as_
     assert timers is not None
     await until(lambda: timers.congestion == 1)  # the late one
     assert again.server.store.max_offset_in_queue("T", 0) == 2
+
+
+async def test_slave_copies_from_given_address_without_name_server(start_broker: StartBroker, tmp_path: Path) -> None:
+    master = await start_broker(tmp_path / "master", **SMALL)
+    end = await fill(master, 30)
+    address = master.server.replication.address
+    slave = await start_broker(tmp_path / "slave", **SLAVE, ha_master_address=address)
+    await until(lambda: slave.server.store.max_phy_offset == end)
+    await slave.stop()
+    end = await fill(master, 3)
+    slave = await start_broker(tmp_path / "slave", **SLAVE, ha_master_address=address)
+    await until(lambda: slave.server.store.max_phy_offset == end)
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
