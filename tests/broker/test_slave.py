@@ -19,6 +19,7 @@ from broker_cases import BrokerCase, StartBroker, StartNamesrv
 from gantrymq.errors import ConfigError
 from gantrymq.ha.copy import CopyState
 from gantrymq.ha.slave import SlaveCopyView
+from gantrymq.model.message import Message
 from gantrymq.remoting.bodies.broker import HARuntimeInfo
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -246,3 +247,18 @@ async def test_slave_copies_from_given_address_without_name_server(start_broker:
     slave = await start_broker(tmp_path / "slave", **SLAVE, ha_master_address=address)
     await until(lambda: slave.server.store.max_phy_offset == end)
     assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
+
+
+async def test_slave_with_access_control_asks_as_administrator(
+    start_namesrv: StartNamesrv, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts:\n  - accessKey: adminKey\n    secretKey: adminSecret\n    admin: true\n")
+    namesrv = (await start_namesrv()).address
+    acl = {"acl_enable": True, "acl_plain_file": str(file), "namesrv_addr": namesrv}
+    master = await start_broker(tmp_path / "master", **SMALL, **acl)
+    slave = await start_broker(tmp_path / "slave", **SLAVE, **acl)
+    master.server.store.put(Message("T", b"body"))
+    master.server.tables.groups.find("G")
+    await in_sync(slave, master)
+    await until(lambda: "G" in slave.server.tables.groups.table)

@@ -288,7 +288,7 @@ class BrokerServer:
         )
 
     def _make_slave(self, context: BrokerContext) -> SlaveRole:
-        master = MasterClient(self.config, self.outer, self._client)
+        master = MasterClient(self.config, self.outer, self._client, self._acl)
         deletion = TopicDeletion(
             context.config, context.storage, context.tables, context.sessions, context.pop, context.measures
         )

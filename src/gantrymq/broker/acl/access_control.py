@@ -19,7 +19,7 @@ from gantrymq.broker.acl.accounts import PUB, SUB, Account, Accounts, parse_acco
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
-from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
+from gantrymq.remoting.acl import ACCESS_KEY, SessionCredentials, signature_matches
 from gantrymq.remoting.bodies.client import (
     CheckClientRequestBody,
     HeartbeatData,
@@ -274,6 +274,13 @@ class AccessControl:
         """The secret of an account, for a protocol that signs in another way. None if there is no such account."""
         account = self._accounts.by_key.get(access_key)
         return None if account is None else account.secret_key
+
+    @property
+    def administrator(self) -> SessionCredentials | None:
+        """The credentials with which a slave asks its master, whose file has the same account; None without one."""
+        admins = (account for account in self._accounts.by_key.values() if account.admin)
+        admin = next(admins, None)
+        return None if admin is None else SessionCredentials(admin.access_key, admin.secret_key)
 
     def is_white(self, ip: str) -> bool:
         """Whether requests from an address need no signature."""

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, TypeVar
 
+from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.properties import parse_properties
@@ -39,13 +40,15 @@ class MasterExtent(NamedTuple):
 
 
 class MasterClient:
-    """Asks the master. Thread rule: the event loop's thread.
+    """Asks the master, with aclEnable as the first administrator of ``access``. Thread rule: the event loop's thread.
 
     All methods raise RemotingError if there is no master, or if it does not answer.
     """
 
-    def __init__(self, config: LiveConfig, outer: BrokerOuterAPI, client: RemotingClient) -> None:
-        self._config, self._outer, self._client = config, outer, client
+    def __init__(
+        self, config: LiveConfig, outer: BrokerOuterAPI, client: RemotingClient, access: AccessControl | None
+    ) -> None:
+        self._config, self._outer, self._client, self._access = config, outer, client, access
 
     @property
     def address(self) -> str:
@@ -64,6 +67,8 @@ class MasterClient:
         """Send a request. Raises RemotingError also if the answer is no success, unless the master ``may_refuse``."""
         if not self.address:
             raise RemotingError("no name server knows a master of this broker")
+        if self._access is not None and (administrator := self._access.administrator) is not None:
+            administrator.sign(request)
         response = await self._client.invoke(self.address, request, _TIMEOUT_MS)
         if response.code != ResponseCode.SUCCESS and not may_refuse:
             raise RemotingError(f"the master {self.address} refused: code {response.code}, {response.remark}")
