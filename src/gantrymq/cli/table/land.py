@@ -230,12 +230,15 @@ class _Running:
 
 def _local_engine(meant: TableTarget) -> LandingEngine:
     from gantrymq.tables.local.engine import LocalEngine
+    from gantrymq.tables.local.freed_memory import keep_freed_memory
 
+    keep_freed_memory()
     return LocalEngine(meant.open())
 
 
 def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: float) -> None:
     """Land again and again until a signal. A source or catalog that is away is asked again for a while."""
+    from gantrymq.tables.local.freed_memory import release_freed_memory
     from gantrymq.tables.patience import Patience
 
     patience = Patience()
@@ -251,6 +254,7 @@ def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: fl
             if running.metrics is not None:
                 running.metrics.failed()
             warn(f"is tried again in {every_s:g} s: {error}")
+        release_freed_memory()
         try:
             signals.waiting(True)
             time.sleep(max(every_s - (time.monotonic() - began), 0.0))
