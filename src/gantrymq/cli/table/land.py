@@ -179,6 +179,8 @@ class _Running:
 
     def run_pass(self, report: Report, stopped: Callable[[], bool]) -> None:
         """Land what is new now."""
+        from gantrymq.tables.local.freed_memory import release_freed_memory
+
         for table, landing in self._of_pass():
             began_s, commits = time.monotonic(), 0
             for commit in landing.run_pass(stopped):
@@ -188,6 +190,8 @@ class _Running:
                 self._show(commit.state)
                 began_s, commits = time.monotonic(), commits + 1
             self._show(landing.state)  # an earlier run may have been killed before it
+            if commits:
+                release_freed_memory()
             if stopped():
                 return
             if self.metrics is not None:
@@ -238,7 +242,6 @@ def _local_engine(meant: TableTarget) -> LandingEngine:
 
 def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: float) -> None:
     """Land again and again until a signal. A source or catalog that is away is asked again for a while."""
-    from gantrymq.tables.local.freed_memory import release_freed_memory
     from gantrymq.tables.patience import Patience
 
     patience = Patience()
@@ -254,7 +257,6 @@ def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: fl
             if running.metrics is not None:
                 running.metrics.failed()
             warn(f"is tried again in {every_s:g} s: {error}")
-        release_freed_memory()
         try:
             signals.waiting(True)
             time.sleep(max(every_s - (time.monotonic() - began), 0.0))

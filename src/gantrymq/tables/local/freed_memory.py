@@ -1,10 +1,11 @@
-"""What the process of a landing does with memory that it has freed: it keeps it until the end of a pass.
+"""What the process of a landing does with memory that it has freed: it keeps it until a table or task is done.
 
 A landing allocates and frees the same large buffers for every few MiB of the log. The obvious way leaves that to the
 allocators of Arrow and numpy, which give each of them back to the kernel. The next one is made of new pages, and these
 cost about as much time as the work itself: 565,000 page faults for a million messages of 100 B, 115,000 with this.
 
-The setting is one of the process, so only a process whose work is a landing takes it. Without glibc nothing changes.
+The setting is one of the process: of the command with the local engine, and of Spark's Python workers. Without glibc
+nothing changes.
 
 Thread rule: any thread.
 
@@ -33,7 +34,7 @@ def keep_freed_memory() -> None:
 
 
 def release_freed_memory() -> None:
-    """Give the freed memory back, before a time without work."""
+    """Give the freed memory back, before a time without work, or work with buffers of other sizes."""
     glibc = ctypes.CDLL(None)
     if hasattr(glibc, "malloc_trim"):
         glibc.malloc_trim(0)
