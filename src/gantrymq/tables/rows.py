@@ -92,7 +92,7 @@ class BodyGrowth:
 
 
 def landed_batches(part: StepPart, conversion: Conversion, growth: BodyGrowth | None = None) -> Iterator[LandedBatch]:
-    """The rows of a part, in the order of its records; no batch is empty.
+    """The rows of a part, those of a batch of records queue by queue, with upserts in their order; no batch is empty.
 
     With ``growth`` the columns follow the bodies: later batches may have more columns. Without, a body that needs a new
     column does not fit.
@@ -189,6 +189,8 @@ class _Converter:
         batch = self._new_enough(self._with_chosen_origin(records.batch))
         if not batch.count:
             return
+        if self._conversion.upserts is None:
+            batch = batch.by_queue()
         self._refused.clear()
         for rows in self._unpacked.convert(batch):
             yield from self._decoded(rows)

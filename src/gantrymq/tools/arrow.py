@@ -147,6 +147,11 @@ class LogBatch:
         """The records for which ``keep`` (bool, ``count`` long) is True; the batch itself if that is all of them."""
         return self if keep.all() else self._rows(np.flatnonzero(keep))
 
+    def by_queue(self) -> LogBatch:
+        """The records queue by queue, each queue by its offsets; the batch itself if they are."""
+        order = np.lexsort((self.row(codes.QUEUE_OFFSET), self.queues))
+        return self if (np.diff(order) == 1).all() else self._rows(order)
+
     def by(self, first: Int64s, second: Int64s) -> Iterator[tuple[int, int, LogBatch]]:
         """Group the records by two values: yields (value of ``first``, value of ``second``, records), sorted.
 

@@ -179,6 +179,8 @@ class _Running:
 
     def run_pass(self, report: Report, stopped: Callable[[], bool]) -> None:
         """Land what is new now."""
+        from gantrymq.tables.local.freed_memory import release_freed_memory
+
         for table, landing in self._of_pass():
             began_s, commits = time.monotonic(), 0
             for commit in landing.run_pass(stopped):
@@ -188,6 +190,8 @@ class _Running:
                 self._show(commit.state)
                 began_s, commits = time.monotonic(), commits + 1
             self._show(landing.state)  # an earlier run may have been killed before it
+            if commits:
+                release_freed_memory()
             if stopped():
                 return
             if self.metrics is not None:
@@ -230,7 +234,9 @@ class _Running:
 
 def _local_engine(meant: TableTarget) -> LandingEngine:
     from gantrymq.tables.local.engine import LocalEngine
+    from gantrymq.tables.local.freed_memory import keep_freed_memory
 
+    keep_freed_memory()
     return LocalEngine(meant.open())
 
 

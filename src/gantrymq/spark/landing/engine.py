@@ -26,6 +26,7 @@ from gantrymq.tables.bodies.body_format import BodyFormat, GrowingFormat
 from gantrymq.tables.landing import DEFAULT_COMMIT_ROWS
 from gantrymq.tables.local.engine import FileTarget, LocalEngine, Writing
 from gantrymq.tables.local.format_table import FormatTable
+from gantrymq.tables.local.freed_memory import keep_freed_memory, release_freed_memory
 from gantrymq.tables.local.part_files import PartFiles
 from gantrymq.tables.rows import BodyGrowth, Conversion, RowKind, audit_rows, landed_batches
 from gantrymq.tables.sources.log_part import LogPart, files_between
@@ -217,6 +218,7 @@ def _write(job: _Job, task: _Task) -> _Written:
     attempt = context.attemptNumber() if context is not None else 0
     writers = {kind: job.writer(kind) for kind in _BY_EXECUTORS}
     growth = BodyGrowth(task.bodies)
+    keep_freed_memory()
     try:
         findings = _write_rows(job, task, growth, writers)
         grown = None if growth.bodies is task.bodies else cast(GrowingFormat, growth.bodies)
@@ -227,6 +229,8 @@ def _write(job: _Job, task: _Task) -> _Written:
     except BaseException:
         _abandon(writers)
         raise
+    finally:
+        release_freed_memory()
 
 
 def _write_rows(

@@ -42,6 +42,7 @@ _WITH_STATS = 32  # columns: Delta's dataSkippingNumIndexedCols
 _TEXT_CHARACTERS, _LAST_CHARACTER = 64, "\U0010ffff"
 _DICTIONARIES = ["broker", "topic", "queue_id", "generation", "tags", "origin_topic", "properties.key_value.key"]
 _DIGITS = 32
+_LEAST_RUN_ROWS = 100  # on average, of slices that cost less than a copy of their rows
 
 
 class Files(Protocol):
@@ -184,8 +185,9 @@ class PartFiles:
                 ) as writer:
                     rows = max(table.num_rows * _GROUP_BYTES // max(table.nbytes, 1), 1)
                     for begin in range(0, table.num_rows, rows):
-                        for batch in table.slice(begin, rows).combine_chunks().to_batches():
-                            writer.write_table(pa.Table.from_batches([aligned(batch, self._schema)]))
+                        batches = table.slice(begin, rows).to_batches()
+                        group = pa.Table.from_batches([aligned(batch, self._schema) for batch in batches])
+                        writer.write_table(group, group.num_rows)
                     writer.add_key_value_metadata({ROW_BYTES: str(table.nbytes)})
                 size_bytes = stream.tell()
                 sync(stream)
@@ -204,10 +206,15 @@ def in_order(table: pa.Table) -> pa.Table:
         return table
     keys = table.select(names)
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in names])
-    rows = order.to_numpy()
-    if (np.diff(rows.astype(np.int64)) == 1).all():
+    rows = order.to_numpy().astype(np.int64)
+    starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+    if len(starts) == 1:
         return table
-    return table.take(order)
+    if len(starts) * _LEAST_RUN_ROWS > table.num_rows:
+        return table.take(order)
+    ends = np.append(starts[1:], len(rows))
+    runs = zip(rows[starts].tolist(), (ends - starts).tolist(), strict=True)
+    return pa.concat_tables([table.slice(begin, count) for begin, count in runs])
 
 
 def statistics(table: pa.Table, partition_columns: Sequence[str] = ()) -> Mapping[str, Any]:
