@@ -16,6 +16,8 @@ config/timercheck                   up to where timer messages are delivered
 config/timermetrics                 how many wait for each topic, as JSON
 salvage.unfinished                  not RocketMQ's: exists while a salvage writes the store
 lost+found                          not RocketMQ's: a store of quarantined records (``tools.repair.quarantine``)
+archive.json                        not RocketMQ's: the summary of an archive (``archive.summary``)
+archive.tmp                         not RocketMQ's: files that an archiver is writing
 ==================================  ==============================================================
 
 Source: StorePathConfigHelper, UtilAll.offset2FileName and timeMillisToHumanString.
@@ -33,6 +35,8 @@ INDEX = "index"
 CONFIG = "config"
 SALVAGE_MARK = "salvage.unfinished"
 LOST_FOUND = "lost+found"
+ARCHIVE_SUMMARY = "archive.json"
+ARCHIVE_WORK = "archive.tmp"
 CONSUMER_OFFSET = "consumerOffset.json"
 DELAY_OFFSET = "delayOffset.json"
 TIMER_WHEEL = "timerwheel"

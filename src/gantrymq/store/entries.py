@@ -76,6 +76,8 @@ ENTRIES: tuple[StoreName, ...] = (
     *(StoreName(name, Use.KNOWN) for name in _THEIRS.split()),
     StoreName("dledger-", Use.KNOWN, is_prefix=True),
     StoreName(REBUILD_WORK, Use.LEFT_ALONE),
+    # Of an archive, and of a copy of one.
+    *(StoreName(name, Use.KNOWN | Use.LEFT_ALONE) for name in (names.ARCHIVE_SUMMARY, names.ARCHIVE_WORK)),
     # What an operator, a mounted disk or a name server may have put there.
     StoreName("namesrv", Use.MAY_PRECEDE | Use.LEFT_ALONE),
     StoreName("broker.conf", Use.MAY_PRECEDE | Use.LEFT_ALONE),
