@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gantrymq.archive.source import ArchiveSource, HeldFiles, StreamEnds, chunks_of_file, edges_of, held
-from gantrymq.archive.staging import SETTLED_MS, LogRead, Staging
+from gantrymq.archive.staging import LogRead, Staging
 from gantrymq.archive.summary import (
     NAME,
     ArchivedFile,
@@ -123,7 +123,8 @@ class Archiver:
             max_index_num=summary.index_entries,
         )
         self._staging = Staging(self._fs, self._work, config)
-        fetched = self._staging.fetch(self._target, self._sizes if self._is_unfinished else summary.files)
+        listed = self._sizes if self._is_unfinished else summary.files
+        fetched = self._staging.fetch(self._target, listed, summary.files)
         if not self._is_unfinished:
             self._require_unchanged(fetched)
 
@@ -183,8 +184,7 @@ class Archiver:
 
     def _archive(self, new: list[LogFile], opened: Mapping[Path, File], progress: Progress | None) -> Round:
         done, before = Round(), self.summary
-        read = LogRead(before.max_offset, before.stored_ms)
-        read.marks = [(max(before.stored_ms - SETTLED_MS, 0), before.settled_offset)]
+        read = LogRead(before.max_offset, before.stored_ms, marks=list(before.marks))
         if new:
             held_fs = HeldFiles(self._source.fs, opened).as_file_system()
             self._staging.dispatch(held_fs, self._source, self._source.own(new), read, progress)
@@ -197,6 +197,8 @@ class Archiver:
         removed = self._removed_names(before.files, staged)
         if new or changed or removed or self._is_unfinished:
             self._begin()
+            for name in removed:  # before the new ones: units of a queue that began again must not precede old ones
+                self._target.remove(name)
             files = {name: file for name, file in before.files.items() if name not in removed} | staged
             edges = dict(before.edges)
             for file in new:
@@ -205,7 +207,7 @@ class Archiver:
             for name in changed:
                 done.written_bytes += self._target.put(name, _chunks(self._work / name)).size
             self.summary = self._extended(read, files, edges)
-            self._end(removed)
+            self._end()
         self._staging.prune()
         return done
 
@@ -220,12 +222,12 @@ class Archiver:
             self.summary,
             min_offset=min(bases, default=0),
             max_offset=read.end,
-            settled_offset=read.settled_offset,
             stored_ms=read.stored_ms,
             made_ms=self._clock.now_ms(),
             files=files,
             edges=edges,
             damage=(*self.summary.damage, *damage),
+            marks=tuple(read.marks),
         )
 
     def _staged(self, *, is_extended: bool) -> dict[str, ArchivedFile]:
@@ -269,11 +271,9 @@ class Archiver:
         done.written_bytes += size
         return self._target.put(name, chunks_of_file(file, size)), edges_of(file, size)
 
-    def _end(self, removed: set[str]) -> None:
+    def _end(self) -> None:
         self._target.require_claim()
         self._target.put(NAME, [self.summary.encode(self._key)])
-        for name in removed:
-            self._target.remove(name)
         self._target.remove(names.ABORT)
         self._is_unfinished = False
         self._sizes = {}

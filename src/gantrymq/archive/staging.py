@@ -15,7 +15,7 @@ Thread rule: one thread; the index is written by a second one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,7 +49,7 @@ from gantrymq.tools.read.queue_files import QueueFiles, begin_of, loaded_queues,
 from gantrymq.tools.reports import LostRange
 
 STEP = "Archiving"
-SETTLED_MS = 600_000
+SETTLED_MS, _MARK_EVERY_MS = 600_000, 10_000
 _QUEUES, _INDEX = f"{names.CONSUME_QUEUE}/", f"{names.INDEX}/"
 
 
@@ -58,7 +58,7 @@ class LogRead:
     """What the log was read to: its end, the ranges without a whole record, and the store time of the newest record.
 
     ``records_end`` is after the last record: where a start sees the end of a log whose last file a blank closes.
-    ``marks`` has the store time and physical offset of a record of each batch of the last ten minutes.
+    ``marks`` has the store times and physical offsets of some records of the last ten minutes, and of one before.
     """
 
     end: int
@@ -81,7 +81,8 @@ class LogRead:
         """Take over the times of a batch."""
         times, offsets = batch.columns[[codes.STORE_TIMESTAMP, codes.PHY_OFFSET], : batch.count]
         self.stored_ms, self.records_end = max(self.stored_ms, int(times.max())), batch.end_offset
-        self.marks.append((int(times[0]), int(offsets[0])))
+        if not self.marks or times[0] >= self.marks[-1][0] + _MARK_EVERY_MS:
+            self.marks.append((int(times[0]), int(offsets[0])))
         older = sum(stored_ms <= self.settled_ms for stored_ms, _ in self.marks)
         del self.marks[: max(older - 1, 0)]
 
@@ -98,26 +99,24 @@ class Staging:
             read_only_commit_log_store_paths="",
         )
 
-    def fetch(self, target: ArchiveTarget, listed: Iterable[str]) -> list[str]:
-        """Fetch the last file of each queue and of the index, and the checkpoint, of those that are ``listed``.
+    def fetch(self, target: ArchiveTarget, listed: Collection[str], summed_up: Collection[str]) -> list[str]:
+        """Fetch what may still change of the ``listed`` files: the last one of each queue and of the index, checkpoint.
 
-        Returns their names.
+        ``summed_up`` are those that a finished round has written: what is later, or was the last one, is fetched, too.
+        Returns the names.
         """
-        last: dict[str, str] = {}
-        for name in sorted(listed):
-            directory, _, base = name.rpartition("/")
-            is_unit_file = name.startswith(_QUEUES) and parse_offset_name(base) is not None
-            if is_unit_file or (name.startswith(_INDEX) and is_index_name(base)):
-                last[directory] = name
-            elif name == names.CHECKPOINT:
-                last[name] = name
-        for name in last.values():
+        present = sorted(filter(_is_growing, listed))
+        last = {_directory(name): name for name in present}
+        finished = {_directory(name): name for name in sorted(filter(_is_growing, summed_up))}
+        fetched = [name for name in present if name >= min(finished.get(_directory(name), ""), last[_directory(name)])]
+        fetched += [name for name in listed if name == names.CHECKPOINT]
+        for name in fetched:
             path = self.paths.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with reading(target, name) as stream, path.open("wb") as out:
                 for chunk in chunks_of(stream):
                     out.write(chunk)
-        return list(last.values())
+        return fetched
 
     def files(self) -> dict[str, int]:
         """The length in bytes of each file, by its path in the archive. Backups of tables are left out."""
@@ -233,3 +232,14 @@ class Staging:
     def remove(self) -> None:
         """Remove all of it."""
         shutil.rmtree(self.paths.root, ignore_errors=True)
+
+
+def _directory(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _is_growing(name: str) -> bool:
+    """Whether a path is that of a file of a queue or of the index."""
+    base = name.rpartition("/")[2]
+    is_of_queue = name.startswith(_QUEUES) and parse_offset_name(base) is not None
+    return is_of_queue or (name.startswith(_INDEX) and is_index_name(base))

@@ -47,8 +47,8 @@ class ArchiveSummary:
 
     ``log_size``, ``queue_size``, ``index_slots`` and ``index_entries`` are the store's file sizes. The log is that
     from ``min_offset`` to ``max_offset``. ``edges`` has a checksum of both ends of each log file, by which the source
-    is recognized. ``settled_offset`` is where the log was ten minutes before ``stored_ms``, the store time of the
-    newest record. ``made_ms`` is the time of the summary.
+    is recognized. ``stored_ms`` is the store time of the newest record; ``marks`` are the store times and offsets of
+    some records of the ten minutes before it. ``made_ms`` is the time of the summary.
     """
 
     log_size: int
@@ -57,12 +57,12 @@ class ArchiveSummary:
     index_entries: int
     min_offset: int = 0
     max_offset: int = 0
-    settled_offset: int = 0
     stored_ms: int = 0
     made_ms: int = 0
     files: Mapping[str, ArchivedFile] = field(default_factory=dict)
     edges: Mapping[str, str] = field(default_factory=dict)
     damage: tuple[DamagedPart, ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
 
     @property
     def log_files(self) -> list[int]:
@@ -92,7 +92,8 @@ def decode_summary(raw: bytes, key: bytes | None, location: str) -> ArchiveSumma
         expected = _signature({"version": version, **fields}, key) if key is not None else ""
         files = {name: ArchivedFile(*file) for name, file in fields["files"].items()}
         damage = tuple(DamagedPart(*part) for part in fields["damage"])
-        summary = replace(ArchiveSummary(**fields), files=files, damage=damage)
+        marks = tuple((int(stored_ms), int(offset)) for stored_ms, offset in fields["marks"])
+        summary = replace(ArchiveSummary(**fields), files=files, damage=damage, marks=marks)
         _check(summary)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArchiveError(location, f"{NAME} is not the summary of an archive: {error}") from None
