@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from gantrymq.archive.archiver import Archiver
@@ -30,18 +30,23 @@ def archiver(
     target: ArchiveTarget,
     key: bytes | None = None,
     config: MessageStoreConfig = SMALL,
+    given: Collection[str] = GEOMETRY_KEYS,
 ) -> Archiver:
     """An archiver that has not begun."""
-    source = ArchiveSource(StoreSource(RealFileSystem(), store, config, GEOMETRY_KEYS))
+    source = ArchiveSource(StoreSource(RealFileSystem(), store, config, given))
     return Archiver(source, target, SystemClock(), key)
 
 
 def archive(
-    store: Path, place: Path | ArchiveTarget, key: bytes | None = None, config: MessageStoreConfig = SMALL
+    store: Path,
+    place: Path | ArchiveTarget,
+    key: bytes | None = None,
+    config: MessageStoreConfig = SMALL,
+    given: Collection[str] = GEOMETRY_KEYS,
 ) -> ArchiveSummary:
     """Archive everything that is whole."""
     target = target_at(place) if isinstance(place, Path) else place
-    with archiver(store, target, key, config) as work:
+    with archiver(store, target, key, config, given) as work:
         while not work.run_round().is_last:
             pass
         return work.summary
