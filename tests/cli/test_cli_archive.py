@@ -154,3 +154,26 @@ def test_other_log_other_place_and_place_inside_are_refused_and_unchanged(
     assert (none.code, none.err) == (3, f"gantrymq: {tmp_path}/full: is not an archive: it has no archive.json\n")
     assert gantrymq("archive", tmp_path / "none", archive).code == 3
     assert gantrymq("archive", store, "nofs://bucket/x").code == 2
+
+
+def test_damage_is_reported_at_each_run_and_check(gantrymq: Run, golden: Golden, tmp_path: Path) -> None:
+    store, place = tmp_path / "store", tmp_path / "archive"
+    shutil.copytree(golden("retention") / "store", store)
+    victim = sorted((store / "commitlog").iterdir())[3]
+    records = jsonl(golden("retention") / "commitlog.jsonl")
+    at = next(
+        line["phyOffset"] + 150
+        for line in records
+        if line["kind"] == "message" and line["phyOffset"] >= int(victim.name) and line["bodyLength"] > 200
+    )
+    raw = bytearray(victim.read_bytes())
+    raw[at - int(victim.name)] ^= 1
+    victim.write_bytes(raw)
+    for words in (("archive", store, place), ("archive", store, place), ("archive", "check", place)):
+        done = gantrymq(*words, "--json")
+        damage, summary = done.lines[-2:]
+        assert (done.code, damage["kind"], damage["path"]) == (1, "damage", f"commitlog/{victim.name}")
+        assert damage["phyOffset"] <= at < damage["phyOffset"] + damage["lengthBytes"]
+        assert summary["damaged"] == 1
+    assert gantrymq("store", "verify", place).code == 1
+    assert "damage   commitlog/" in gantrymq("archive", store, place).text

@@ -39,7 +39,7 @@ from gantrymq.archive.summary import (
     log_name,
 )
 from gantrymq.archive.tables import ArchivedEnd, ArchivedTables
-from gantrymq.archive.target import WRITER, ArchiveTarget, chunks_of, content_now, described, read_small, reading
+from gantrymq.archive.target import ArchiveTarget, chunks_of, content_now, described, read_small, reading
 from gantrymq.clock import Clock
 from gantrymq.errors import ArchiveError
 from gantrymq.format import names
@@ -50,7 +50,7 @@ from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.recovery.recovery import Progress
 
 _FILES_A_ROUND = 8
-_OWN = {NAME, WRITER, names.LOCK, names.ABORT}
+_OWN = {NAME, names.ARCHIVE_WRITER, names.LOCK, names.ABORT}
 _TABLES = f"{names.CONFIG}/"
 
 
@@ -100,7 +100,8 @@ class Archiver:
 
     def _require_place(self) -> bytes | None:
         raw = read_small(self._target, NAME)
-        if raw is None and (others := sorted(set(self._target.sizes()) - _OWN)):
+        others = () if raw is not None else sorted(set(self._target.sizes()) - _OWN)
+        if others := [name for name in others if not name.startswith(f"{names.ARCHIVE_WORK}/")]:
             raise ArchiveError(self._target.text, f"is not an archive, and not empty: it has {others[0]}")
         if raw is not None and self._key is None and is_signed(raw):
             raise ArchiveError(self._target.text, "is signed: give the key, too (--sign-key)")
@@ -203,7 +204,7 @@ class Archiver:
             edges = dict(before.edges)
             for file in new:
                 name = log_name(file.base)
-                files[name], edges[name] = self._put_log(name, opened[file.path], file.size_bytes, done)
+                files[name], edges[name] = self._put_log(name, opened[file.path], file.size_bytes, done, progress)
             for name in changed:
                 done.written_bytes += self._target.put(name, _chunks(self._work / name)).size
             self.summary = self._extended(read, files, edges)
@@ -260,7 +261,9 @@ class Archiver:
         self._target.put(names.ABORT, [str(os.getpid()).encode()])
         self._is_unfinished = True
 
-    def _put_log(self, name: str, file: File, size: int, done: Round) -> tuple[ArchivedFile, str]:
+    def _put_log(
+        self, name: str, file: File, size: int, done: Round, progress: Progress | None
+    ) -> tuple[ArchivedFile, str]:
         """Archive a log file, unless it is there already. Returns the file, and the checksum of its ends."""
         done.log_files.append(name)
         if self._sizes.get(name) == size:
@@ -269,7 +272,8 @@ class Archiver:
                 if content_now(self._target, name) == own:
                     return own, edges_of(file, size)
         done.written_bytes += size
-        return self._target.put(name, chunks_of_file(file, size)), edges_of(file, size)
+        chunks = _reported(chunks_of_file(file, size), f"Copying {name}", size, progress)
+        return self._target.put(name, chunks), edges_of(file, size)
 
     def _end(self) -> None:
         self._target.require_claim()
@@ -287,3 +291,12 @@ def file_of(path: Path) -> ArchivedFile:
 def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
         yield from chunks_of(stream)
+
+
+def _reported(chunks: Iterator[bytes], step: str, size: int, progress: Progress | None) -> Iterator[bytes]:
+    done = 0
+    for chunk in chunks:
+        yield chunk
+        done += len(chunk)
+        if progress is not None:
+            progress(step, done, size)

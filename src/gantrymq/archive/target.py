@@ -21,12 +21,11 @@ from typing import Any, BinaryIO, Protocol
 
 from gantrymq.archive.summary import MAX_BYTES, ArchivedFile
 from gantrymq.errors import ArchiveError, StoreError
-from gantrymq.format.names import ARCHIVE_WORK, LOCK_TEXT
+from gantrymq.format.names import ARCHIVE_WORK, ARCHIVE_WRITER, LOCK_TEXT
 from gantrymq.fs.api import FileLock, FileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.locations import file_system, location_of
 
-WRITER = "archive.writer"
 CHUNK_BYTES = 8 << 20
 _ZEROS = bytes(1 << 16)
 
@@ -142,7 +141,10 @@ class _Directory:
         return sizes
 
     def claim(self) -> None:
-        self._fs.make_directory(self._root)
+        try:
+            self._fs.make_directory(self._root)
+        except OSError as error:
+            raise failed(self, "", error) from error
         self._lock = self._fs.lock(StorePaths(self._root).lock, LOCK_TEXT)
         for name in self.sizes():
             if name.startswith(f"{ARCHIVE_WORK}/"):
@@ -225,16 +227,16 @@ class _Bucket:
         }
 
     def claim(self) -> None:
-        self.put(WRITER, [self._mark])
+        self.put(ARCHIVE_WRITER, [self._mark])
 
     def require_claim(self) -> None:
-        if read_small(self, WRITER) != self._mark:
+        if read_small(self, ARCHIVE_WRITER) != self._mark:
             raise ArchiveError(self.text, "another archiver has begun to write here, so this one ends")
 
     def release(self) -> None:
         with suppress(ArchiveError):
-            if read_small(self, WRITER) == self._mark:
-                self.remove(WRITER)
+            if read_small(self, ARCHIVE_WRITER) == self._mark:
+                self.remove(ARCHIVE_WRITER)
 
     def put(self, name: str, chunks: Iterable[bytes]) -> ArchivedFile:
         digest, size = hashlib.sha256(), 0
