@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from archive_cases import (
 )
 from gantrymq.archive.copies import restore_archive
 from gantrymq.archive.source import ArchiveSource
+from gantrymq.archive.work_directory import WorkDirectory
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ArchiveError, StoreError, StoreLockedError
 from gantrymq.format.record import encode_blank
@@ -365,3 +367,16 @@ def test_progress_of_the_broker_is_that_of_ten_minutes_before_the_end(tmp_path: 
     timers.load()
     assert (timers.page.last_read_time_ms, timers.page.timer_log_flush_pos) == (summary.stored_ms - 600_000, 0)
     assert damage(tmp_path / "archive") == []
+
+
+def test_work_directory_of_a_killed_archiver_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    killed, living = WorkDirectory(), WorkDirectory()
+    os.close(killed._lock)  # as the end of a process does
+    last = WorkDirectory()
+    assert (killed.path.exists(), living.path.exists(), last.path.exists()) == (False, True, True)
+    living.remove()
+    last.remove()
+    assert not list(tmp_path.iterdir())

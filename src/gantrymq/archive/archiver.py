@@ -20,7 +20,6 @@ Thread rule: one thread.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -40,6 +39,7 @@ from gantrymq.archive.summary import (
 )
 from gantrymq.archive.tables import ArchivedEnd, ArchivedTables
 from gantrymq.archive.target import ArchiveTarget, chunks_of, content_now, described, read_small, reading
+from gantrymq.archive.work_directory import WorkDirectory
 from gantrymq.clock import Clock
 from gantrymq.errors import ArchiveError
 from gantrymq.format import names
@@ -92,7 +92,12 @@ class Archiver:
             self._source.require_same_log(summary, self._source.files(), self._target.text)
         self._target.claim()
         try:
-            self._take_up()
+            self._directory = WorkDirectory()
+            try:
+                self._take_up()
+            except BaseException:
+                self._directory.remove()
+                raise
         except BaseException:
             self._target.release()
             raise
@@ -111,7 +116,7 @@ class Archiver:
         raw = self._require_place()
         self._sizes = self._target.sizes()
         self._is_unfinished = names.ABORT in self._sizes
-        self._work = Path(tempfile.mkdtemp(prefix="gantrymq-archive-"))
+        self._work = self._directory.path
         if raw is None:
             self._staging = Staging(self._fs, self._work, self._source.config)
             return
@@ -146,7 +151,7 @@ class Archiver:
 
     def __exit__(self, *_: object) -> None:
         """Let another archiver write."""
-        self._staging.remove()
+        self._directory.remove()
         self._target.release()
 
     def run_round(self, progress: Progress | None = None) -> Round:

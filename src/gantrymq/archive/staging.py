@@ -14,7 +14,6 @@ Thread rule: one thread; the index is written by a second one.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -228,10 +227,6 @@ class Staging:
         for _, _, directory in queue_directories(self._fs, self.paths.consume_queue)[0]:
             yield from (file.path for file in offset_files(self._fs, [directory])[:-1])
         yield from sorted(self.paths.index.glob("*"))[:-1]
-
-    def remove(self) -> None:
-        """Remove all of it."""
-        shutil.rmtree(self.paths.root, ignore_errors=True)
 
 
 def _directory(name: str) -> str:
