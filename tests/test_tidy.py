@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "embedded": BELOW_STORE
     | {"store", "ha", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},
     "tools": BELOW_STORE | {"store"},
+    "archive": BELOW_STORE | {"store", "tools"},
     "page": set(),
     "console": BELOW_STORE
     | {"store", "tools", "tables", "client", "remoting", "logs", "broker"},  # of broker the names alone

@@ -39,6 +39,7 @@ In brackets is the class of Python that an error has as a second base::
     │   └── RemotingTooMuchRequestError
     ├── HAFrameError
     ├── LogCopyError
+    ├── ArchiveError
     ├── MQClientError
     │   ├── SendFailedError
     │   ├── RequestTimeoutError (TimeoutError)
@@ -311,6 +312,14 @@ class LogCopyError(GantrymqError):
     def __init__(self, state: str, reason: str) -> None:
         super().__init__(f"{state}: {reason}")
         self.state, self.reason = state, reason
+
+
+class ArchiveError(GantrymqError):
+    """An archive cannot be written, extended, checked or restored. ``location`` is the archive, or a file of it."""
+
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(f"{location}: {reason}")
+        self.location, self.reason = location, reason
 
 
 class MQClientError(GantrymqError):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,10 +21,8 @@ from gantrymq.tables.local.target import TableFormat, TableTarget
 from gantrymq.tables.query.sources import Views
 from gantrymq.tables.state import TableState
 from golden_stores import unpack
+from s3_server import s3_server
 from tables.landing_cases import ALL, Lake, MessageName, land
-
-SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-KEPT = Path(__file__).resolve().parent.parent.parent / ".cache" / "versitygw"
 
 
 def test_store_that_overwrites_commits_is_refused_and_probe_leaves_nothing(
@@ -61,41 +56,8 @@ def test_uri_of_warehouse_without_catalog_and_of_query_is_refused(tmp_path: Path
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A server on this machine with the bucket ``lake``, and the environment that names it."""
-    program = KEPT / "versitygw"
-    if not program.exists():
-        if shutil.which("go") is None:
-            pytest.skip("go is missing, which builds the server")
-        settings = {**os.environ, "GOBIN": str(KEPT), "CGO_ENABLED": "0"}
-        subprocess.run(["go", "install", SERVER], check=True, env=settings, capture_output=True)
-    root = tmp_path_factory.mktemp("s3")
-    (root / "lake").mkdir()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    keys = {"ROOT_ACCESS_KEY": "lander", "ROOT_SECRET_KEY": "secret-of-lander"}
-    command = [str(program), "--port", f"127.0.0.1:{port}", "posix", str(root)]
-    process = subprocess.Popen(
-        command, env={**os.environ, **keys}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        _await_port(port)
-        yield {
-            **{"AWS_ACCESS_KEY_ID": "lander", "AWS_SECRET_ACCESS_KEY": "secret-of-lander", "AWS_REGION": "us-east-1"},
-            **{"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true"},
-            **{"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
-        }
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _await_port(port: int) -> None:
-    for _ in range(100):
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError(f"no server at {port}")
+    with s3_server(tmp_path_factory.mktemp("s3"), "lake") as environment:
+        yield environment
 
 
 class Bucket:

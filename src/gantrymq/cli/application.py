@@ -16,8 +16,9 @@ _IN_STORE: tuple[str, ...] = (
     *("recover", "rebuild", "salvage", "ingest", "preflight", "diverged"),
 )
 _IN_TABLE: tuple[str, ...] = ("land", "retry", "status")
+_OF_ARCHIVE: tuple[str, ...] = ("check", "restore")  # words in place of the STORE of `archive`
 _OTHERS: tuple[str, ...] = (
-    *("produce", "consume", "serve", "namesrv", "broker", "proxy", "console", "mirror"),
+    *("produce", "consume", "serve", "namesrv", "broker", "proxy", "console", "mirror", "archive"),
     *("sql", "completion", "man"),
 )
 
@@ -28,6 +29,8 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     Typer makes a parser for each command that it knows, which takes a tenth of a start for all of them.
     """
     first, second = [*arguments, "", ""][:2]
+    if first == "archive" and second in _OF_ARCHIVE:
+        return _of_archive()
     in_store, in_table, others = _IN_STORE, _IN_TABLE, _OTHERS
     if first == "store" and second in _IN_STORE:
         in_store, in_table, others = (second,), (), ()
@@ -37,15 +40,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         in_store, in_table, others = (), (), (first,)
     elif first in ("admin", "mqadmin"):
         in_store, in_table, others = (), (), ()
-    app = typer.Typer(
-        name="gantrymq",
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(main)
+    app = _empty()
     store = typer.Typer(no_args_is_help=True, help="Look into a store directory, recover it, put messages into it.")
     for name in in_store:
         store.command(help=help_text(_command(name)))(_command(name))
@@ -69,6 +64,28 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         # Its options are mqadmin's, -h and --help among them.
         raw = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
         app.command(context_settings=raw)(mqadmin)
+    return app
+
+
+def _empty() -> typer.Typer:
+    app = typer.Typer(
+        name="gantrymq",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(main)
+    return app
+
+
+def _of_archive() -> typer.Typer:
+    app, archive = _empty(), typer.Typer(no_args_is_help=True, help="Check or restore an archive.")
+    for name in _OF_ARCHIVE:
+        command = getattr(import_module("gantrymq.cli.archive"), name)
+        archive.command(help=help_text(command))(command)
+    app.add_typer(archive, name="archive")
     return app
 
 

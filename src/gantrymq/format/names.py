@@ -17,6 +17,9 @@ config/timermetrics                 how many wait for each topic, as JSON
 salvage.unfinished                  not RocketMQ's: exists while a salvage writes the store
 diverged/                           not RocketMQ's: what a slave had and its master had not (``ha.log_cut``)
 lost+found                          not RocketMQ's: a store of quarantined records (``tools.repair.quarantine``)
+archive.json                        not RocketMQ's: the summary of an archive (``archive.summary``)
+archive.tmp                         not RocketMQ's: files that an archiver is writing
+archive.writer                      not RocketMQ's: which archiver writes to an object store
 ==================================  ==============================================================
 
 Source: StorePathConfigHelper, UtilAll.offset2FileName and timeMillisToHumanString.
@@ -34,6 +37,9 @@ INDEX = "index"
 CONFIG = "config"
 SALVAGE_MARK = "salvage.unfinished"
 LOST_FOUND = "lost+found"
+ARCHIVE_SUMMARY = "archive.json"
+ARCHIVE_WORK = "archive.tmp"
+ARCHIVE_WRITER = "archive.writer"
 CONSUMER_OFFSET = "consumerOffset.json"
 DELAY_OFFSET = "delayOffset.json"
 TIMER_WHEEL = "timerwheel"

@@ -77,6 +77,11 @@ ENTRIES: tuple[StoreName, ...] = (
     StoreName("dledger-", Use.KNOWN, is_prefix=True),
     StoreName(names.DIVERGED, _OURS | Use.LEFT_ALONE),
     StoreName(REBUILD_WORK, Use.LEFT_ALONE),
+    # Of an archive, and of a copy of one.
+    *(
+        StoreName(name, Use.KNOWN | Use.LEFT_ALONE)
+        for name in (names.ARCHIVE_SUMMARY, names.ARCHIVE_WORK, names.ARCHIVE_WRITER)
+    ),
     # What an operator, a mounted disk or a name server may have put there.
     StoreName("namesrv", Use.MAY_PRECEDE | Use.LEFT_ALONE),
     StoreName("broker.conf", Use.MAY_PRECEDE | Use.LEFT_ALONE),
