@@ -72,7 +72,7 @@ def words_of(command: str, data: Path) -> list[str]:
     for token in tokens[tokens.index("gantrymq") + 1 :]:
         if token in ("|", ">"):
             break
-        words.append(SMALLER.get(token, token).replace("/data/", f"{data}/"))
+        words.append(SMALLER.get(token, token).replace("/data/", f"{data}/").replace("/lake/", f"{data}/lake/"))
     words = [re.sub(r"=(\d+)$", lambda found: "=" + SMALLER.get(found[1], found[1]), word) for word in words]
     return [*words[:3], "stdin.jsonl", *words[3:]] if is_fed else words
 
