@@ -4,7 +4,8 @@ The tables are newer than the last whole log file. What consumers have committed
 What the broker itself had done is another matter: it takes a delayed message, a timer, a half message or a pop from one
 place of the log, and puts it at the end. If that end is not in the archive, a broker on a copy must do it again. So the
 broker's own progress is set back to what it was ten minutes before the newest record of the archive. A copy may deliver
-twice what was due in these minutes, and loses nothing.
+twice what was due in these minutes. It does not deliver what was due earlier and was delivered after the archive's end,
+which happens if the end is between a long stop of the broker and the end of its catching up.
 
 Thread rule: one thread.
 """

@@ -187,11 +187,10 @@ class _Running:
                 if self.metrics is not None:
                     self.metrics.committed(table, commit, time.monotonic() - began_s)
                 report(commit.as_json())
+                release_freed_memory()
                 self._show(commit.state)
                 began_s, commits = time.monotonic(), commits + 1
             self._show(landing.state)  # an earlier run may have been killed before it
-            if commits:
-                release_freed_memory()
             if stopped():
                 return
             if self.metrics is not None:

@@ -1,8 +1,11 @@
-"""What the process of a landing does with memory that it has freed: it keeps it until a table or task is done.
+"""What the process of a landing does with memory that it has freed: it keeps it until the next commit.
 
 A landing allocates and frees the same large buffers for every few MiB of the log. The obvious way leaves that to the
 allocators of Arrow and numpy, which give each of them back to the kernel. The next one is made of new pages, and these
 cost about as much time as the work itself: 565,000 page faults for a million messages of 100 B, 115,000 with this.
+
+After a commit, or a task of Spark, the rest is given back: else it grows with each commit, 3 GB in commits of 200,000
+rows to 980 MB, with this to 560.
 
 The setting is one of the process: of the command with the local engine, and of Spark's Python workers. Without glibc
 nothing changes.
