@@ -57,7 +57,7 @@ class JavaSide:
 
     def run(self, command: str, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
         """Run one command on a store and return the last line it printed; raises SideError."""
-        return last_line([*self._words(command, options), "--store", str(store), *_set(settings or {})])
+        return last_line([*self._words(command, options), "--store", str(store), *settings_words(settings or {})])
 
     def put(self, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
         """Let put-bench put ``count`` messages; raises SideError also if one of them was not stored."""
@@ -80,7 +80,7 @@ class JavaSide:
     def cluster(self, store: Path, settings: Mapping[str, object]) -> list[str]:
         """The command that runs the real name server and broker, for :func:`serving`; its home is beside the store."""
         words = self._words("cluster", {}, f"-Djava.io.tmpdir={store.parent}")
-        return [*words, "--store", str(store), *_set(settings)]
+        return [*words, "--store", str(store), *settings_words(settings)]
 
     def name_server(self, home: Path) -> list[str]:
         """The command that runs the real name server alone, for :func:`serving`; it writes below ``home``."""
@@ -136,7 +136,7 @@ def timed_command(*words: str) -> tuple[Line, float]:
 def serve_ours(store: Path, settings: Mapping[str, object]) -> list[str]:
     """The command that runs our name server and broker on free ports, for :func:`serving`."""
     ports = ("--namesrv-port", "0", "--listen-port", "0")
-    return our_command("serve", "--store", str(store), *ports, *_set(settings))
+    return our_command("serve", "--store", str(store), *ports, *settings_words(settings))
 
 
 def our_command(*words: str) -> list[str]:
@@ -144,7 +144,7 @@ def our_command(*words: str) -> list[str]:
     return [str(Path(sys.executable).with_name("gantrymq")), *words, "--json"]
 
 
-def _set(settings: Mapping[str, object]) -> list[str]:
+def settings_words(settings: Mapping[str, object]) -> list[str]:
     """RocketMQ's keys, as both command lines take them."""
     words = []
     for key, value in settings.items():

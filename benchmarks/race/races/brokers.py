@@ -19,12 +19,12 @@ from benchmarks.race.process import Line, SideError, serve_ours, serving
 from benchmarks.race.race import JAVA, OURS, Race, Row
 from benchmarks.race.track import Track
 
-_SETTINGS = {
+SETTINGS = {
     "flushDiskType": "ASYNC_FLUSH",
     "waitTimeMillsInSendQueue": 10_000,
     "timerWheelEnable": True,  # the default of both, which interop's cluster turns off
 }
-_BODY_SIZE = 1024
+BODY_SIZE = 1024
 _SECONDS, _WARM_UP_SECONDS = 10, 5
 _PUSHED = 1_000_000
 _PUSH_WITHIN_SECONDS = 300
@@ -44,10 +44,10 @@ def races(track: Track) -> Iterator[Race]:
     """Sends of each kind, push, and latency at fixed rates."""
     if track.java is None:
         return  # the client is Java's
-    yield _send(track, "sync", f"broker sync send {_BODY_SIZE} B, 16 threads", threads=16)
-    yield _send(track, "async", f"broker async send {_BODY_SIZE} B")
-    yield _send(track, "oneway", f"broker one-way send {_BODY_SIZE} B", goal=None)
-    yield _send(track, "batch", f"broker batch of 100, {_BODY_SIZE} B")
+    yield _send(track, "sync", f"broker sync send {BODY_SIZE} B, 16 threads", threads=16)
+    yield _send(track, "async", f"broker async send {BODY_SIZE} B")
+    yield _send(track, "oneway", f"broker one-way send {BODY_SIZE} B", goal=None)
+    yield _send(track, "batch", f"broker batch of 100, {BODY_SIZE} B")
     yield _transactions(track)
     yield _push(track)
     for size in _POP_SIZES:
@@ -68,8 +68,8 @@ class Brokers:
     def __call__(self, folder: Path, **first: Any) -> Iterator[None]:
         """Start both and let the client do ``first`` with each (options of interop's ``load``), unmeasured."""
         commands = {
-            JAVA: self._track.other.cluster(folder / "theirs", _SETTINGS),
-            OURS: serve_ours(folder / "ours", _SETTINGS),
+            JAVA: self._track.other.cluster(folder / "theirs", SETTINGS),
+            OURS: serve_ours(folder / "ours", SETTINGS),
         }
         with ExitStack() as stack:
             for side, words in commands.items():
@@ -85,7 +85,7 @@ class Brokers:
         """
         served = self._served[side]
         line = self._track.other.load(
-            served["namesrv"], topic=topic, size=_BODY_SIZE, broker_pid=served["pid"], **options
+            served["namesrv"], topic=topic, size=BODY_SIZE, broker_pid=served["pid"], **options
         )
         if line["mode"] != "oneway" and line["failed"] > _TOLERATED * line["messages"]:
             raise SideError(f"{line['failed']} messages failed at {side}, the first by {line.get('failure')}")
@@ -99,7 +99,7 @@ def _race(track: Track, rows: Sequence[Row], first: dict[str, Any], turn: Callab
 
 
 def _send(track: Track, mode: str, name: str, *, threads: int = 4, goal: float | None = _GOAL) -> Race:
-    work: dict[str, Any] = {"mode": mode, "threads": threads, **_times(track)}
+    work: dict[str, Any] = {"mode": mode, "threads": threads, **times(track)}
 
     def turn(brokers: Brokers, side: str) -> Line:
         return brokers.load(side, **work)
@@ -109,12 +109,12 @@ def _send(track: Track, mode: str, name: str, *, threads: int = 4, goal: float |
 
 
 def _transactions(track: Track) -> Race:
-    work: dict[str, Any] = {"mode": "transaction", "threads": 16, **_times(track)}
+    work: dict[str, Any] = {"mode": "transaction", "threads": 16, **times(track)}
 
     def turn(brokers: Brokers, side: str) -> Line:
         return brokers.load(side, **work)
 
-    return _race(track, _with_cpu_time(f"broker transactions {_BODY_SIZE} B, 16 threads", "committed"), work, turn)
+    return _race(track, _with_cpu_time(f"broker transactions {BODY_SIZE} B, 16 threads", "committed"), work, turn)
 
 
 def _with_cpu_time(name: str, note: str) -> list[Row]:
@@ -137,19 +137,19 @@ def _push(track: Track) -> Race:
 
     note = "a topic filled before, from its beginning"
     return _race(
-        track, [Row(f"broker push consume {_BODY_SIZE} B", "rate", "messages/s", _GOAL, note=note)], filling, turn
+        track, [Row(f"broker push consume {BODY_SIZE} B", "rate", "messages/s", _GOAL, note=note)], filling, turn
     )
 
 
 def _pop(track: Track, size: int) -> Race:
     filling = {"mode": "batch", "count": track.amount(_POPPED), "seconds": _PUSH_WITHIN_SECONDS}
-    work: dict[str, Any] = {"mode": "pop", "threads": _POP_CLIENTS, "batch": size, **_times(track)}
+    work: dict[str, Any] = {"mode": "pop", "threads": _POP_CLIENTS, "batch": size, **times(track)}
 
     def turn(brokers: Brokers, side: str) -> Line:
         return brokers.load(side, **work)
 
     note = "popped, and acknowledged one by one"
-    name = f"broker pop of {size}, {_BODY_SIZE} B, {_POP_CLIENTS} clients"
+    name = f"broker pop of {size}, {BODY_SIZE} B, {_POP_CLIENTS} clients"
     return _race(track, _with_cpu_time(name, note), filling, turn)
 
 
@@ -174,7 +174,7 @@ def _delayed(track: Track) -> Race:
 
 
 def _latency(track: Track, rate: int) -> Race:
-    work: dict[str, Any] = {"mode": "latency", "rate": rate, **_times(track)}
+    work: dict[str, Any] = {"mode": "latency", "rate": rate, **times(track)}
     topics = (f"{_TOPIC}-{number}" for number in count())
 
     def turn(brokers: Brokers, side: str) -> Line:
@@ -188,5 +188,6 @@ def _latency(track: Track, rate: int) -> Race:
     return _race(track, rows, work, turn)
 
 
-def _times(track: Track) -> dict[str, int]:
+def times(track: Track) -> dict[str, int]:
+    """The seconds of a turn and of its warm-up, as options of interop's ``load``."""
     return {"seconds": track.seconds(_SECONDS), "warm_up": track.seconds(_WARM_UP_SECONDS)}
