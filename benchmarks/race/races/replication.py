@@ -40,12 +40,12 @@ def races(track: Track) -> Iterator[Race]:
 class Pairs(Brokers):
     """A master of each side, with a slave that is in sync before the first send, or without one."""
 
-    def __init__(self, track: Track, settings: dict[str, Any]) -> None:
+    def __init__(self, track: Track, settings: dict[str, Any], *, has_slave: bool) -> None:
         super().__init__(track)
-        self._settings = settings
+        self._settings, self._has_slave = settings, has_slave
 
     @contextmanager
-    def __call__(self, folder: Path, *, has_slave: bool, **first: Any) -> Iterator[None]:
+    def __call__(self, folder: Path, **first: Any) -> Iterator[None]:
         """Start all, and let the client do ``first`` with each master, unmeasured."""
         with ExitStack() as stack:
             for side in (JAVA, OURS):
@@ -53,7 +53,7 @@ class Pairs(Brokers):
                 store = folder / f"{side}-master"
                 words = serve_ours(store, settings) if side == OURS else self._track.other.cluster(store, settings)
                 self._served[side] = stack.enter_context(serving(words))
-                if has_slave:
+                if self._has_slave:
                     stack.enter_context(self.slave(side, folder))
                     _until(lambda side=side: self._in_sync_slaves(side) > 0)  # type: ignore[misc]
                 self.load(side, **first)
@@ -76,21 +76,21 @@ class Pairs(Brokers):
 
     def end_of_log(self, side: str, broker: str | None = None) -> tuple[int, int]:
         """The first offset of a broker's log and the one after its last byte; of the master without an address."""
-        from gantrymq import AdminClient
+        from gantrymq.client.admin.admin_client import AdminClient
 
         with AdminClient(self._served[side]["namesrv"]) as admin:
             info = admin.broker_runtime_info(broker or self._served[side]["broker"])
         return int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
 
     def _in_sync_slaves(self, side: str) -> int:
-        from gantrymq import AdminClient
+        from gantrymq.client.admin.admin_client import AdminClient
 
         with AdminClient(self._served[side]["namesrv"]) as admin:
             return admin.ha_status(self._served[side]["broker"]).in_sync_slave_nums
 
 
 def _sends(track: Track) -> Race:
-    pairs = Pairs(track, _BOTH)
+    pairs = Pairs(track, _BOTH, has_slave=True)
     work: dict[str, Any] = {"mode": "sync", "threads": 16, **times(track)}
 
     def turn(side: str) -> Line:
@@ -104,11 +104,11 @@ def _sends(track: Track) -> Race:
         note="acknowledged by master and slave",
     )
     sides = track.sides(lambda _: turn(JAVA), lambda _: turn(OURS))
-    return Race([row], sides, standing=lambda folder: pairs(folder, has_slave=True, **work))
+    return Race([row], sides, standing=lambda folder: pairs(folder, **work))
 
 
 def _catch_up(track: Track) -> Race:
-    pairs = Pairs(track, _ONE_FILE)
+    pairs = Pairs(track, _ONE_FILE, has_slave=False)
     filling = {"mode": "batch", "count": track.amount(_FILLED), "seconds": _WITHIN_S}
 
     def turn(side: str, folder: Path) -> dict[str, float]:
@@ -123,7 +123,7 @@ def _catch_up(track: Track) -> Race:
     note = "from the moment a new slave says that it has started"
     row = Row("slave catches up", "megabytesPerSecond", "MB/s", 1.5, note=note)
     sides = track.sides(lambda folder: turn(JAVA, folder), lambda folder: turn(OURS, folder))
-    return Race([row], sides, standing=lambda folder: pairs(folder, has_slave=False, **filling))
+    return Race([row], sides, standing=lambda folder: pairs(folder, **filling))
 
 
 def _until(is_so: Callable[[], bool]) -> None:

@@ -22,9 +22,11 @@ from gantrymq.errors import RemotingError
 from gantrymq.ha.server import HAServer, plain_host
 from gantrymq.ha.slave import SlaveCopyView
 from gantrymq.ha.slave_state import SlaveState, SlaveView
+from gantrymq.ha.tls import TlsRelays
 from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.broker import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from gantrymq.remoting.headers.broker import ExchangeHAInfoResponseHeader
+from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.slave_acks import SlaveAcks
 
@@ -40,14 +42,14 @@ log = get_logger("gantrymq.broker")
 class Replication:
     """The replication of one broker. Construct it before the store, ``start`` it after. ``slave`` is a slave's role.
 
-    ``port`` is where slaves connect, 0 if haEnable is off. ``reserve_port`` binds it, so that a start fails before the
-    store is opened.
+    ``tls`` is for haTlsEnable. ``port`` is where slaves connect, 0 if haEnable is off. ``reserve_port`` binds it, so
+    that a start fails before the store is opened.
 
     Thread rule: the event loop's thread.
     """
 
-    def __init__(self, config: LiveConfig, clock: Clock, outer: BrokerOuterAPI) -> None:
-        self._config, self._clock, self._outer = config, clock, outer
+    def __init__(self, config: LiveConfig, clock: Clock, outer: BrokerOuterAPI, tls: TlsServer | None = None) -> None:
+        self._config, self._clock, self._outer, self._tls = config, clock, outer, tls
         self.acks = SlaveAcks(config.store, is_strict=config.broker.enable_slave_acting_master)
         self._reserved: socket.socket | None = None
         self._server: HAServer | None = None
@@ -94,7 +96,8 @@ class Replication:
         self._store, self._first_end = store, store.max_phy_offset
         if self._reserved is None:
             return
-        server = HAServer(store.commit_log, self.acks, lambda: store.config, self._clock)
+        relays = TlsRelays(self._tls.answering) if store.config.ha_tls_enable and self._tls is not None else None
+        server = HAServer(store.commit_log, self.acks, lambda: store.config, self._clock, relays)
         try:
             server.start(self._reserved)
         except OSError as error:

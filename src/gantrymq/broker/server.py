@@ -11,6 +11,7 @@ Source: BrokerController.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Collection
 from contextlib import suppress
@@ -54,11 +55,14 @@ from gantrymq.broker.transactions.producer_check import ProducerCheck
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
+from gantrymq.errors import ConfigError
 from gantrymq.format.names import CONFIG
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.ha.divergence import DivergenceFile
 from gantrymq.ha.log_cut import cut, finish_cut
+from gantrymq.ha.master_link import Connect
+from gantrymq.ha.tls import tls_connect
 from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.channel import Channel
@@ -66,7 +70,7 @@ from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
-from gantrymq.remoting.transport.tls import TlsServer
+from gantrymq.remoting.transport.tls import TlsMode, TlsServer
 from gantrymq.remoting.transport.turns import FairTurns
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.recovery.recovery import Progress
@@ -126,6 +130,7 @@ class BrokerServer:
         open.
         """
         broker = self.config.broker
+        self._require_tls_of_copies()
         for warning in self.config.warnings():
             log.warning(warning)
         for reason in self.config.accepted:
@@ -167,6 +172,16 @@ class BrokerServer:
             await self._stop()
             raise
 
+    def _require_tls_of_copies(self) -> None:
+        """Raise ConfigError if haTlsEnable has no TLS to use."""
+        store = self.config.store
+        if not store.ha_tls_enable:
+            return
+        if store.ha_enable and (self._tls is None or self._tls.mode is TlsMode.DISABLED):
+            raise ConfigError("haTlsEnable", True, "false without tls.server.certPath and tls.server.keyPath")
+        if store.is_slave and self._client_tls is None:
+            raise ConfigError("haTlsEnable", True, "false at a slave without tls.enable=true")
+
     def _make_state(self) -> None:
         """Construct what exists before the store is open."""
         config, clock = self.config, self._clock
@@ -177,7 +192,7 @@ class BrokerServer:
         topics, persistence = self.tables.topics, self.tables.persistence
         self._client = RemotingClient(tls=self._client_tls)
         self.outer = BrokerOuterAPI(config, topics, self.address, self._client)
-        self.replication = Replication(config, clock, self.outer)
+        self.replication = Replication(config, clock, self.outer, self._tls)
         self._new_topics = NewTopics(
             partial(persistence.is_saved, TOPICS), partial(persistence.save, TOPICS), self.outer
         )
@@ -293,7 +308,14 @@ class BrokerServer:
             context.config, context.storage, context.tables, context.sessions, context.pop, context.measures
         )
         tables = TableSynchronization(master, context.tables, context.storage, deletion, context.pop, context.clock)
-        return SlaveRole(self.store, master, self.outer, tables, self._clock, self._reopen_soon)
+        connect = self._connect_to_master()
+        return SlaveRole(self.store, master, self.outer, tables, self._clock, self._reopen_soon, connect)
+
+    def _connect_to_master(self) -> Connect:
+        if not self.config.store.ha_tls_enable:
+            return socket.create_connection
+        assert self._client_tls is not None, "the start has refused it"
+        return tls_connect(self._client_tls)
 
     # A slave that must cut
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,11 +21,12 @@ from gantrymq.cli.stop_signals import StopSignals
 from gantrymq.cli.table.options import span_s
 from gantrymq.cli.terminal import print_line, warn
 from gantrymq.clock import SystemClock
-from gantrymq.errors import MQBrokerError, MQClientError, NotAStoreError, RemotingError
+from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, NotAStoreError, RemotingError
 
 if TYPE_CHECKING:
     from gantrymq.client.settings import ClientSettings
     from gantrymq.config.properties import Reading
+    from gantrymq.ha.master_link import Connect
     from gantrymq.ha.mirror import Mirror, Progress
     from gantrymq.store.message_store import MessageStore
     from gantrymq.store.reader import StoreReader
@@ -100,11 +102,25 @@ def mirror(
             tell=report.tell,
             sleep=time.sleep,
             rate=rate or 0,
+            connect=_connect(reading, connection),
         )
         _check(copying, store, reading)
         with _open(store, reading) as opened:
             last = copying.run(opened, once=once)
         report.end(last)
+
+
+def _connect(reading: Reading, connection: ClusterConnection) -> Connect:
+    """How to connect to the HA port: with haTlsEnable as to the broker. Raises ConfigError."""
+    from gantrymq.ha.tls import tls_connect
+    from gantrymq.remoting.transport.tls import tls_client
+
+    if not reading.config.ha_tls_enable:
+        return socket.create_connection
+    context = tls_client(connection.tls)
+    if context is None:
+        raise ConfigError("haTlsEnable", True, "false without --tls")
+    return tls_connect(context)
 
 
 def _reading(source: BrokerSource, entries: dict[str, str], keep_s: float | None) -> Reading:

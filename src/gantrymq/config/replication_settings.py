@@ -42,6 +42,8 @@ class ReplicationSettings:
     ha_last_file_only: bool = key("haLastFileOnly", False)
     # Not RocketMQ's: addresses and networks, separated by commas. Then no other peer may connect, and each is a slave.
     ha_allowed_slaves: str = key("haAllowedSlaves", "")
+    # Not RocketMQ's: the HA port speaks TLS alone, by tls.server.…, and a slave connects with TLS, by tls.client.….
+    ha_tls_enable: bool = key("haTlsEnable", False, at_start=True)
     in_sync_replicas: int = key("inSyncReplicas", 1, min_value=0)
     min_in_sync_replicas: int = key("minInSyncReplicas", 1, min_value=0)
     total_replicas: int = key("totalReplicas", 1, min_value=0, at_start=True)

@@ -173,8 +173,14 @@ class DivergenceNotes:
     Thread rule: one thread looks; ``clear`` is called by another one while the copy goes on.
     """
 
-    def __init__(self, store: MessageStore, clock: Clock, cut_now: Callable[[], object]) -> None:
-        self._store, self._clock, self._cut_now = store, clock, cut_now
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        cut_now: Callable[[], object],
+        connect: Connect = socket.create_connection,
+    ) -> None:
+        self._store, self._clock, self._cut_now, self._connect = store, clock, cut_now, connect
         self._file = DivergenceFile(store.fs, store.path / CONFIG)
         self._seen: tuple[int, Master] | None = None
         self._may_be_noted = True
@@ -185,7 +191,7 @@ class DivergenceNotes:
         if self._seen == (end, master):
             return
         try:
-            cut = DivergenceSearch(self._store.commit_log, master, clock=self._clock).find()
+            cut = DivergenceSearch(self._store.commit_log, master, clock=self._clock, connect=self._connect).find()
         except (GantrymqError, OSError) as error:
             log.warning("it is not known from where on the log is not its master's", reason=str(error))
             return

@@ -75,8 +75,8 @@ class MasterLink:
                 raise TimeoutError(f"the master was silent for {SILENT_S:g} s") from None
             return []
         if not data:
-            hint = "" if self.received_bytes else " before it sent anything; see its log, and its haAllowedSlaves"
-            raise ConnectionResetError(f"the master closed the connection{hint}")
+            hint = " before it sent anything; see its log, its haAllowedSlaves and haTlsEnable"
+            raise ConnectionResetError(f"the master closed the connection{'' if self.received_bytes else hint}")
         self._heard_s = self._clock.monotonic_s()
         self.received_bytes += len(data)
         return list(self._reader.feed(data))

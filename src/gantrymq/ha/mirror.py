@@ -15,6 +15,7 @@ Source: DefaultHAConnection, GroupTransferService.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from gantrymq.errors import GantrymqError, HAFrameError, LogCopyError, StoreErro
 from gantrymq.ha.copy import CheckedLogCopy, CopyState
 from gantrymq.ha.frames import LogFrame
 from gantrymq.ha.held_tail import HeldTail, Master, append_into, behind
-from gantrymq.ha.master_link import RECEIVE_BYTES, RECONNECT_S, MasterLink
+from gantrymq.ha.master_link import RECEIVE_BYTES, RECONNECT_S, Connect, MasterLink
 from gantrymq.store.lookup import ReadingStore
 from gantrymq.store.message_store import MessageStore
 
@@ -97,9 +98,10 @@ class Mirror:
         tell: Callable[[Progress], None],
         sleep: Callable[[float], None],
         rate: int = 0,
+        connect: Connect = socket.create_connection,
     ) -> None:
         self._source, self._clock, self._stopped, self._tell, self._sleep = source, clock, stopped, tell, sleep
-        self._rate = rate
+        self._rate, self._connect = rate, connect
         self._state, self._reason = CopyState.CONNECTING, ""
         self._copied_bytes = self._records = self._newest_ms = 0
         self._master: Master | None = None
@@ -231,7 +233,7 @@ class Mirror:
 
     def _link(self, master: Master, offset: int) -> MasterLink:
         try:
-            return MasterLink(master.ha_address, offset, clock=self._clock)
+            return MasterLink(master.ha_address, offset, clock=self._clock, connect=self._connect)
         except OSError as error:
             host, port = master.ha_address
             raise ConnectionError(f"cannot connect to the master's HA port {host}:{port}: {error}") from error

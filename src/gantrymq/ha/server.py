@@ -24,6 +24,7 @@ from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.ha.slave_connection import SlaveConnection
 from gantrymq.ha.slave_state import SlaveState, SlaveView
+from gantrymq.ha.tls import TlsRelays
 from gantrymq.logs import get_logger
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.slave_acks import SlaveAcks, SlowestSlave
@@ -39,15 +40,21 @@ log = get_logger("gantrymq.ha")
 
 
 class HAServer:
-    """Sends ``commit_log`` to slaves, and passes what they acknowledge to ``acks``.
+    """Sends ``commit_log`` to slaves, and passes what they acknowledge to ``acks``. With ``tls`` slaves must speak it.
 
     Thread rule: the event loop's thread. ``acks.grown`` and ``acks.slowest_slave`` may be called from any thread.
     """
 
     def __init__(
-        self, commit_log: CommitLog, acks: SlaveAcks, config: Callable[[], MessageStoreConfig], clock: Clock
+        self,
+        commit_log: CommitLog,
+        acks: SlaveAcks,
+        config: Callable[[], MessageStoreConfig],
+        clock: Clock,
+        tls: TlsRelays | None = None,
     ) -> None:
         self._log, self._acks, self._config, self._clock = commit_log, acks, config, clock
+        self._tls, self._handshakes = tls, set[asyncio.Task[None]]()
         self._loop = asyncio.get_running_loop()
         self._connections: dict[SlaveConnection, None] = {}
         self._members: Mapping[str, int] = {}  # the number of slaves by address
@@ -74,15 +81,18 @@ class HAServer:
 
     async def close(self) -> None:
         """Close the port and all connections."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._handshakes]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._socket is not None:
             self._socket.close()
         closing = list(self._connections)
         for connection in closing:
             connection.close(SlaveState.LEFT)
         await asyncio.gather(*(connection.closed() for connection in closing))
+        if self._tls is not None:
+            await self._tls.close()
 
     # State
 
@@ -120,7 +130,24 @@ class HAServer:
                 log.warning("a slave could not be accepted", reason=str(error))
                 await asyncio.sleep(1)
                 continue
-            self._add(connected, (plain_host(address[0]), address[1]))
+            peer = plain_host(address[0]), address[1]
+            if self._tls is None or self._is_allowed(peer[0]) is False:
+                self._add(connected, peer)
+            elif len(self._handshakes) >= MAX_CONNECTIONS and not self._votes_of(peer[0]):
+                connected.close()
+                self._remember_closed(peer[0], _stranger(peer, SlaveState.REFUSED), "")
+            else:
+                task = self._loop.create_task(self._add_secured(self._tls, connected, peer))
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
+
+    async def _add_secured(self, tls: TlsRelays, connected: socket.socket, peer: tuple[str, int]) -> None:
+        try:
+            plain = await tls.plain(connected)
+        except OSError as error:
+            self._remember_closed(peer[0], _stranger(peer, SlaveState.NO_TLS), str(error))
+        else:
+            self._add(plain, peer)
 
     def _add(self, connected: socket.socket, address: tuple[str, int]) -> None:
         connection = SlaveConnection(
@@ -162,12 +189,15 @@ class HAServer:
         if was_voter:
             self._count_voters()
         if connection.state is not SlaveState.LEFT:
-            key = (connection.host, connection.state)
-            self._closed.pop(key, None)
-            self._closed[key] = self._clock.monotonic_s(), replace(view, is_voter=False)
-            if len(self._closed) > _REMEMBERED:
-                self._closed.popitem(last=False)
-            self._log_closed(key, view, connection.reason)
+            self._remember_closed(connection.host, view, connection.reason)
+
+    def _remember_closed(self, host: str, view: SlaveView, reason: str) -> None:
+        key = (host, view.state)
+        self._closed.pop(key, None)
+        self._closed[key] = self._clock.monotonic_s(), replace(view, is_voter=False)
+        if len(self._closed) > _REMEMBERED:
+            self._closed.popitem(last=False)
+        self._log_closed(key, view, reason)
 
     def _log_closed(self, key: tuple[str, SlaveState], view: SlaveView, reason: str) -> None:
         """Log why a connection was closed: once a minute for an address and state, and few lines in all."""
@@ -248,6 +278,10 @@ class HAServer:
             connection.tick(now_s)
         if self._log.max_offset != self._seen_end:  # a write buffer was committed
             self._wake_all()
+
+
+def _stranger(peer: tuple[str, int], state: SlaveState) -> SlaveView:
+    return SlaveView(f"{peer[0]}:{peer[1]}", state, -1, -1, 0, is_voter=False)
 
 
 def plain_host(host: str) -> str:

@@ -75,7 +75,8 @@ class SlaveConnection:
     def start(self) -> None:
         """Read reports, and send once the first one has come."""
         self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._socket.family != socket.AF_UNIX:  # a relay's
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop.add_reader(self._socket, self._readable)
         self._task = self._loop.create_task(self._send_all())
 

@@ -68,6 +68,7 @@ OWN_KEYS = frozenset(
         *(
             "haAckDurable",
             "haLastFileOnly",
+            "haTlsEnable",
             "haTruncate",
             "maxConnections",
             "maxDecompressedBodySize",

@@ -19,6 +19,7 @@ from gantrymq.broker.slave.tables import TableSynchronization
 from gantrymq.clock import Clock
 from gantrymq.ha.copy import CopyState
 from gantrymq.ha.divergence import DivergenceNotes
+from gantrymq.ha.master_link import Connect
 from gantrymq.ha.slave import LogSlave, SlaveCopyView
 from gantrymq.logs import get_logger
 from gantrymq.service.runner import ServiceRunner
@@ -35,7 +36,7 @@ class SlaveRole:
     """Copies the log of the master that ``client`` finds into ``store``, and lets ``tables`` follow the master's.
 
     ``reopen()`` is called when messages must be cut that the master does not have: with haTruncate=auto, and only while
-    the master is there that lacks them.
+    the master is there that lacks them. ``connect`` opens connections to its HA port.
 
     Thread rule: the event loop's thread.
     """
@@ -48,12 +49,13 @@ class SlaveRole:
         tables: TableSynchronization,
         clock: Clock,
         reopen: Callable[[], None],
+        connect: Connect,
     ) -> None:
         self._client, self._outer, self._tables, self._clock = client, outer, tables, clock
         loop = asyncio.get_running_loop()
         lookup = MasterFromThread(client, loop)
-        self._divergences = DivergenceNotes(store, clock, partial(loop.call_soon_threadsafe, reopen))
-        self._copy = LogSlave(store, lookup, clock, on_divergence=self._divergences.look)
+        self._divergences = DivergenceNotes(store, clock, partial(loop.call_soon_threadsafe, reopen), connect)
+        self._copy = LogSlave(store, lookup, clock, on_divergence=self._divergences.look, connect=connect)
         self._runner = ServiceRunner(self._copy, clock, self._failed)
         self._schedule = Schedule()
         self._registered_s = clock.monotonic_s()
