@@ -10,9 +10,9 @@ from typing import Any
 from ledger import Ledger
 from stepped_store import open_stepped, settle, tick
 
-from faulty_file_system import FaultyFileSystem
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
+from gantrymq.fs.api import FileSystem
 from gantrymq.model.message import TIMER_TOPIC, Message
 from gantrymq.store.message_store import MessageStore
 from memory_file_system import MemoryFileSystem
@@ -86,7 +86,7 @@ class Machine:
         clock = ManualClock(NOON_MS)
         return cls(rng, config, MemoryFileSystem(clock=clock), clock, Ledger(config))
 
-    def open(self, fs: MemoryFileSystem | FaultyFileSystem | None = None) -> MessageStore:
+    def open(self, fs: FileSystem | None = None) -> MessageStore:
         """Open the store, which recovers it."""
         return open_stepped(
             fs or self.fs, self.rng, config=self.config, clock=self.clock, housekeeping=self.housekeeping

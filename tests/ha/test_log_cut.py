@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,12 +74,19 @@ def test_cut_that_a_crash_ended_is_finished_by_the_next_start(
     path, divergence = store
     before = bytes_of(path, divergence)
 
-    def crash(*of: object, **options: object) -> None:
+    recovered_end, calls = log_cut._recovered_end, count(1)
+
+    def crash(*of: object) -> None:
         raise KeyboardInterrupt
 
-    target: tuple[object, str] = (log_cut, "write_abort") if step == "truncate" else (MessageStore, "open")
+    def crash_the_second_time(*of: Any) -> int:
+        return recovered_end(*of) if next(calls) == 1 else crash()  # type: ignore[return-value]
+
     with monkeypatch.context() as crashing:
-        crashing.setattr(*target, crash)
+        if step == "truncate":
+            crashing.setattr(log_cut, "write_abort", crash)
+        else:
+            crashing.setattr(log_cut, "_recovered_end", crash_the_second_time)
         with pytest.raises(KeyboardInterrupt):
             cut(path, CONFIG, FS)
     assert kept(path, divergence) == before

@@ -50,7 +50,7 @@ class Replication:
 
     def __init__(self, config: LiveConfig, clock: Clock, outer: BrokerOuterAPI, tls: TlsServer | None = None) -> None:
         self._config, self._clock, self._outer, self._tls = config, clock, outer, tls
-        self.acks = SlaveAcks(config.store, is_strict=config.broker.enable_slave_acting_master)
+        self.acks = SlaveAcks(config.store, is_strict=config.broker.enable_slave_acting_master, clock=clock)
         self._reserved: socket.socket | None = None
         self._server: HAServer | None = None
         self._store: MessageStore | None = None

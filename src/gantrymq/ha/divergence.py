@@ -99,10 +99,14 @@ class DivergenceSearch:
         step = _FIRST_STEP_BYTES
         while self._begin < self._end:
             begin = max(self._begin, self._end - step)
-            if self._difference(begin, min(begin + _ALIKE_BYTES, self._end)) is None:
+            difference = self._difference(begin, min(begin + _ALIKE_BYTES, self._end))
+            if difference is None:
                 difference = self._difference(begin, self._end)
                 return self._begin_of_record(self._end if difference is None else difference)
             if begin == self._begin:
+                cut = self._begin_of_record(difference)
+                if cut > begin:  # one message is enough: its time, its hosts and its offsets are those of one log
+                    return cut
                 break
             step *= _GROWTH
         raise LogCopyError(
@@ -168,7 +172,7 @@ class DivergenceSearch:
 class DivergenceNotes:
     """Notes where the log of an open ``store`` ends to be its master's, once for each end and master.
 
-    ``cut_now`` is called after a note with haTruncate=auto.
+    ``cut_now`` is called after a note with haTruncate=auto. ``connect`` and ``sleep`` are those of the search.
 
     Thread rule: one thread looks; ``clear`` is called by another one while the copy goes on.
     """
@@ -178,9 +182,12 @@ class DivergenceNotes:
         store: MessageStore,
         clock: Clock,
         cut_now: Callable[[], object],
+        *,
         connect: Connect = socket.create_connection,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._store, self._clock, self._cut_now, self._connect = store, clock, cut_now, connect
+        self._store, self._clock, self._cut_now = store, clock, cut_now
+        self._connect, self._sleep = connect, sleep
         self._file = DivergenceFile(store.fs, store.path / CONFIG)
         self._seen: tuple[int, Master] | None = None
         self._may_be_noted = True
@@ -191,9 +198,13 @@ class DivergenceNotes:
         if self._seen == (end, master):
             return
         try:
-            cut = DivergenceSearch(self._store.commit_log, master, clock=self._clock, connect=self._connect).find()
+            cut = DivergenceSearch(
+                self._store.commit_log, master, clock=self._clock, connect=self._connect, sleep=self._sleep
+            ).find()
         except (GantrymqError, OSError) as error:
             log.warning("it is not known from where on the log is not its master's", reason=str(error))
+            return
+        if cut >= end:  # the master has it by now
             return
         host, port = master.ha_address
         self._file.save(Divergence(cut, end, f"{host}:{port}"))

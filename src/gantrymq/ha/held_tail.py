@@ -53,6 +53,12 @@ class HeldTail:
         self.end = log.max_offset if log.min_offset >= 0 else max(master.min_offset, 0)
         if master.min_offset > self.end:
             raise behind(self.end, master.min_offset)
+        if log.min_offset >= 0 and master.min_offset == self.end:
+            raise LogCopyError(
+                CopyState.BEHIND_RETENTION,
+                f"the copy ends at offset {self.end}, where the master's log begins: nothing shows that it is the same "
+                f"log; {ELSEWHERE}",
+            )
         if UNKNOWN < master.max_offset < self.end:
             raise LogCopyError(
                 CopyState.AHEAD,

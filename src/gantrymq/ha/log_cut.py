@@ -28,7 +28,6 @@ from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.opening import write_abort
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.reader import StoreReader
 
 _PIECE_BYTES = 1 << 20
 _TEMPORARY = ".tmp"
@@ -64,10 +63,9 @@ def cut(path: Path, config: MessageStoreConfig, fs: FileSystem) -> Cut | None:
     divergence = DivergenceFile(fs, StorePaths.of(path, config).config).load()
     if divergence is None:
         return None
-    if not divergence.is_cutting:
-        with StoreReader.open(path, config) as reader:
-            if reader.max_phy_offset > divergence.end_offset:  # it was a master since, or another slave
-                raise StoreError(path, "its log has grown since it was found to differ; start it again as a slave")
+    if not divergence.is_cutting and _recovered_end(path, config, fs) > divergence.end_offset:
+        # It was a master since, or another one's slave.
+        raise StoreError(path, "its log has grown since it was found to differ; start it again as a slave")
     return _cut(path, config, fs, divergence)
 
 
@@ -92,9 +90,15 @@ def _cut(path: Path, config: MessageStoreConfig, fs: FileSystem, divergence: Div
             log.close()
     finally:
         lock.release()
-    MessageStore.open(path, config, fs=fs, housekeeping=False, accepts_missing_end=True).close()
+    _recovered_end(path, config, fs)
     note.clear()
     return Cut(divergence, directory)
+
+
+def _recovered_end(path: Path, config: MessageStoreConfig, fs: FileSystem) -> int:
+    """Recover the store. Returns the end of its log."""
+    with MessageStore.open(path, config, fs=fs, housekeeping=False, accepts_missing_end=True) as store:
+        return store.max_phy_offset
 
 
 def _require_inside(path: Path, log: CommitLog, divergence: Divergence) -> None:

@@ -240,6 +240,7 @@ class MessageStore(ReadingStore):
         if not config.duplication_enable and not config.is_slave:
             self.recovery.set_groups_back(self._fs, self._paths, self._queues)
         parts.log.queue.reserve_rest()
+        parts.log.queue.sync_names()  # a process that was killed may not have synced the name of the last file
         parts.log.queue.flush_all()
         confirmed = parts.checkpoint.page.confirm_phy_offset
         self._confirm_offset = confirmed if config.duplication_enable else parts.log.max_offset

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.replication_settings import BrokerRole
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.model.java import LONG_MAX
@@ -62,8 +62,8 @@ class SlaveAcks:
     Thread rule: any thread; ``update`` is called by one thread.
     """
 
-    def __init__(self, config: MessageStoreConfig, *, is_strict: bool = False) -> None:
-        self.config = config
+    def __init__(self, config: MessageStoreConfig, *, is_strict: bool = False, clock: Clock | None = None) -> None:
+        self.config, self._clock = config, clock or SystemClock()
         self.grown: Callable[[], None] = _nothing
         self.log_end: Callable[[], int] = lambda: 0
         self.slowest_slave: Callable[[], SlowestSlave | None] = lambda: None
@@ -101,7 +101,7 @@ class SlaveAcks:
     def put_request(self, end_offset: int) -> FlushRequest:
         """Request that enough slaves have everything up to ``end_offset``, which is written."""
         request = FlushRequest(end_offset, PutMessageStatus.FLUSH_SLAVE_TIMEOUT)
-        copies, now_s = self._needed_copies(self._in_sync_of_group(end_offset)), time.monotonic()
+        copies, now_s = self._needed_copies(self._in_sync_of_group(end_offset)), self._clock.monotonic_s()
         with self._guard:
             is_done = self._acknowledged_by(copies) >= end_offset
             heap = self._waiting.setdefault(copies, [])

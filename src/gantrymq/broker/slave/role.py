@@ -54,7 +54,7 @@ class SlaveRole:
         self._client, self._outer, self._tables, self._clock = client, outer, tables, clock
         loop = asyncio.get_running_loop()
         lookup = MasterFromThread(client, loop)
-        self._divergences = DivergenceNotes(store, clock, partial(loop.call_soon_threadsafe, reopen), connect)
+        self._divergences = DivergenceNotes(store, clock, partial(loop.call_soon_threadsafe, reopen), connect=connect)
         self._copy = LogSlave(store, lookup, clock, on_divergence=self._divergences.look, connect=connect)
         self._runner = ServiceRunner(self._copy, clock, self._failed)
         self._schedule = Schedule()

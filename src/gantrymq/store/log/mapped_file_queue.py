@@ -360,7 +360,7 @@ class MappedFileQueue:
             self._sync_names()
 
     def sync_names(self) -> int:
-        """Make removals durable.
+        """Make removals durable, and the names that the previous process has made.
 
         Returns the offset at which the first file begins, which a power cut can no longer change.
 
