@@ -46,6 +46,7 @@ from gantrymq.broker.storage import Storage
 from gantrymq.broker.store_log import log_cut, log_failure, log_opening
 from gantrymq.broker.tables.persistence import TOPICS
 from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.takeover import decided_halves, take_promotion
 from gantrymq.broker.topic_deletion import TopicDeletion
 from gantrymq.broker.transactions.check import TransactionalMessageCheckService
 from gantrymq.broker.transactions.decisions import Decisions
@@ -70,6 +71,8 @@ from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.remoting.transport.turns import FairTurns
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.recovery.recovery import Progress
+
+_ANSWER_S = 0.05  # the answer to a promotion leaves before the connections are closed
 
 log = get_logger("gantrymq.broker")
 
@@ -125,6 +128,7 @@ class BrokerServer:
         Raises what MessageStore.open raises, and RemotingError if the port is in use. After an error nothing stays
         open.
         """
+        take_promotion(self.config, self._fs, self._path)
         broker = self.config.broker
         for warning in self.config.warnings():
             log.warning(warning)
@@ -138,10 +142,12 @@ class BrokerServer:
             self.replication.reserve_port(broker.listen_port)
             try:
                 self.metrics.bind()
+                await self.outer.require_no_other_master()
                 self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
             except BaseException:
                 self.replication.release_port()
                 await self.metrics.close()
+                await self._client.close()
                 raise
             self.config.store = self.store.config
             try:
@@ -221,7 +227,8 @@ class BrokerServer:
         for group_ahead in store.recovery.groups_ahead:
             group, topic, queue_id, _ = group_ahead.at
             self.tables.offsets.set_back(group, topic, queue_id, group_ahead.back_to)
-        if not store.recovery.last_exit_ok and not self.config.is_slave:
+        is_behind_log = not store.recovery.last_exit_ok or store.was_slave
+        if is_behind_log and not self.config.is_slave:
             recover_offsets(store, self.tables.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         if not self.config.is_slave:  # its topics come from the master
             warn_of_lost_routes(self.tables.topics, self._fs, self._path)
@@ -261,6 +268,9 @@ class BrokerServer:
             answers=Answers(DispatchCatchUp(self.store), self._new_topics.respond, self._acl),
             address=self.address,
         )
+        if self.store.was_slave:
+            for queue_id, offset in decided_halves(self.store, tables):
+                self._ops.add(queue_id, offset)
         self._periodic = PeriodicWork(context, self._transaction_check)
         if config.is_slave:
             self.replication.slave = self._make_slave(context)
@@ -295,22 +305,23 @@ class BrokerServer:
         tables = TableSynchronization(master, context.tables, context.storage, deletion, context.pop, context.clock)
         return SlaveRole(self.store, master, self.outer, tables, self._clock, self._reopen_soon)
 
-    # A slave that must cut
+    # A slave that must cut, or that is promoted
 
-    def _reopen_soon(self) -> None:
+    def _reopen_soon(self, cuts: bool) -> None:
         if self._reopening is None and not self._stopping:
-            self._reopening = asyncio.ensure_future(self._reopen())
+            self._reopening = asyncio.ensure_future(self._reopen(cuts))
 
-    async def _reopen(self) -> None:
-        """Close the store, cut what the master does not have, and start again on the same ports."""
+    async def _reopen(self, cuts: bool) -> None:
+        """Close the store, and start again on the same ports: as a master, or cut what the master does not have."""
+        await asyncio.sleep(_ANSWER_S)
         await self._stop()
-        self._is_to_cut = True
+        self._is_to_cut = cuts
         try:
             if not self._is_shut_down:
                 self._stopping = False
                 await self.start()
         except Exception:
-            log.exception("the broker could not start again after its log was cut: start it again")
+            log.exception("the broker could not start again: start it again")
         finally:
             self._reopening = None
 
