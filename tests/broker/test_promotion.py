@@ -47,9 +47,9 @@ async def in_sync(slave: BrokerCase, master: BrokerCase) -> None:
     await until(lambda: role.view.state is CopyState.IN_SYNC and role.is_table_fresh)
 
 
-async def promoted(slave: BrokerCase, *, force: bool = False) -> str | None:
+async def promoted(slave: BrokerCase) -> str | None:
     """Promote it, and wait until it is the master. Returns the remark of a refusal."""
-    header = NotifyBrokerRoleChangedRequestHeader(master_address=slave.server.address, master_broker_id=1, force=force)
+    header = NotifyBrokerRoleChangedRequestHeader(master_address=slave.server.address, master_broker_id=1)
     answer = await slave.ask(header)
     if answer.code != ResponseCode.SUCCESS:
         return answer.remark

@@ -40,6 +40,7 @@ _PERMISSION = "brokerPermission"
 # Not updatable whatever configBlackList says: the list itself, the locations of files, access control.
 _NEVER_UPDATED = {"configBlackList", "brokerConfigPath", "rocketmqHome", "aclEnable", "aclPlainFile"}
 VERSION_TEXT = "V5_5_0"
+_FORCE = "force"  # not RocketMQ's: a field of NOTIFY_BROKER_ROLE_CHANGED
 _WITH_GRPC = (
     "grpcServerPort is set, so the broker cannot start again by itself: stop it, and start it with brokerId=0 and "
     "brokerRole=ASYNC_MASTER"
@@ -200,7 +201,7 @@ class BrokerAdminProcessor:
         if broker.broker.grpc_server_port >= 0:
             return request.response(ResponseCode.SYSTEM_ERROR, _WITH_GRPC)
         try:
-            await slave.promote(is_forced=bool(header.force))
+            await slave.promote(is_forced=request.ext_fields.get(_FORCE) == "true")
         except (GantrymqError, OSError) as error:
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
         return request.response(ResponseCode.SUCCESS)

@@ -160,7 +160,7 @@ def _chosen(words: Sequence[str]) -> dict[str, tuple[str, str]]:
         path = " ".join(words[:depth])
         rows = {name: row for name, row in COMMANDS.items() if name == path or name.startswith(f"{path} ")}
         if rows:
-            return rows
+            return {name: row for name, row in COMMANDS.items() if name in rows or path.startswith(f"{name} ")}
     return COMMANDS
 
 

@@ -29,7 +29,6 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import (
     CheckRocksdbCqWriteProgressRequestHeader,
     ExportRocksDBConfigToJsonRequestHeader,
-    NotifyBrokerRoleChangedRequestHeader,
     ResetMasterFlushOffsetHeader,
     ViewBrokerStatsDataRequestHeader,
 )
@@ -49,6 +48,7 @@ _COLD_GET, _COLD_SET = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, RequestCode.UPDA
 _EXCHANGE_HA = RequestCode.EXCHANGE_BROKER_HA_INFO
 _READ_AHEAD_MODE = "READ_AHEAD_MODE"
 _TIMER_ENGINE = "E_T"
+_FORCE = "force"  # not RocketMQ's
 
 
 @checks_arguments()
@@ -83,8 +83,8 @@ class ServerAdmin(AdminBase):
         It refuses while its copy has a master, unless ``force``. It answers before it starts again. In RocketMQ a
         controller sends this (notifyBrokerRoleChanged).
         """
-        header = NotifyBrokerRoleChangedRequestHeader(master_address=slave, master_broker_id=broker_id, force=force)
-        self._client.call(slave, order(header))
+        fields = {"masterAddress": slave, "masterBrokerId": str(broker_id), _FORCE: str(force).lower()}
+        self._client.call(slave, _with_fields(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, fields))
 
     def ha_address(self, broker: str) -> str:
         """The address at which a master's slaves get its log, host:port (exchangeBrokerHaInfo)."""

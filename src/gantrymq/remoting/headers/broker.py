@@ -60,8 +60,6 @@ class NotifyBrokerRoleChangedRequestHeader(CommandHeader, kw_only=True):
     master_epoch: Int | None = None
     sync_state_set_epoch: Int | None = None
     master_broker_id: Long | None = None
-    # Not RocketMQ's: whether a slave becomes the master although its copy still has one.
-    force: bool | None = None
 
 
 class ResetMasterFlushOffsetHeader(CommandHeader, kw_only=True):
