@@ -144,7 +144,7 @@ class Load:
                 number += 1
                 body = f"transaction {number}".encode()
                 try:
-                    if producer.send_in_transaction(Message("T", body), end).send_result.status.value == "SEND_OK":
+                    if producer.send_in_transaction(Message("T", body), end).status.value == "SEND_OK":
                         self.sent.append(body)
                 except GantrymqError:
                     time.sleep(0.1)
@@ -153,11 +153,8 @@ class Load:
 
 
 def stored(path: Path, topic: str) -> Counter[bytes]:
-    found: Counter[bytes] = Counter()
     with StoreReader.open(path) as reader:
-        for _, queue_id in (one for one in reader.queues if one[0] == topic):
-            found.update(bytes(message.body) for message in reader.scan(topic, queue_id))
-    return found
+        return Counter(bytes(message.body) for message in reader.messages(topic))
 
 
 @contextmanager

@@ -46,7 +46,7 @@ from gantrymq.broker.storage import Storage
 from gantrymq.broker.store_log import log_cut, log_failure, log_opening
 from gantrymq.broker.tables.persistence import TOPICS
 from gantrymq.broker.tables.tables import Tables
-from gantrymq.broker.takeover import decided_halves, take_promotion
+from gantrymq.broker.takeover import decided_halves, take_offsets_of_slaves, take_promotion
 from gantrymq.broker.topic_deletion import TopicDeletion
 from gantrymq.broker.transactions.check import TransactionalMessageCheckService
 from gantrymq.broker.transactions.decisions import Decisions
@@ -166,6 +166,8 @@ class BrokerServer:
         self._schedule = self._periodic.begin()
         try:
             self.metrics.start(self._context, lambda: len(self._server.channels))
+            if self.config.broker.enable_slave_acting_master and not self.config.is_slave:
+                await take_offsets_of_slaves(self._context, self._client, self._acl)
             await self.outer.register()
             if self.replication.slave is not None:
                 self.replication.slave.start()
@@ -279,7 +281,7 @@ class BrokerServer:
             self._acl.require({code: route.permission for code, route in self.routes.items()})
         hooks: list[RequestHook] = [] if self._acl is None else [self._acl.refusal]
         if config.is_slave:
-            hooks.append(refusals_of_slave(config, lambda: self.outer.master.address if self.outer.master else ""))
+            hooks.append(self._slave_refusals())
         self.dispatcher = dispatcher(context, self.routes, hooks, self._channel_closed)
         broker = self.config.broker
         self._server = RemotingServer(
@@ -295,6 +297,13 @@ class BrokerServer:
                 max_body_bytes=self.dispatcher.max_body_bytes,
             ),
             meter=self.metrics.request_meter,
+        )
+
+    def _slave_refusals(self) -> RequestHook:
+        outer, slave = self.outer, self.replication.slave
+        assert slave is not None, "a slave has its role"
+        return refusals_of_slave(
+            self.config, lambda: outer.master.address if outer.master else "", lambda: slave.is_alone
         )
 
     def _make_slave(self, context: BrokerContext) -> SlaveRole:

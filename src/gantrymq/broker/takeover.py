@@ -6,7 +6,10 @@ A commit puts the final message, and the op message up to seconds later. A slave
 then the half message would be committed again when its producer is asked. And a half message that was put back for a
 check is there twice, if the committed offset of the check is older.
 
-Source: none; RocketMQ checks such half messages again, and delivers them twice.
+A master that comes back after a slave has acted for it takes over the offsets that were committed there.
+
+Source: BrokerPreOnlineService.syncMetadataReverse. The rest has none: RocketMQ checks such half messages again, and
+delivers them twice.
 """
 
 from __future__ import annotations
@@ -16,21 +19,31 @@ from dataclasses import replace
 from pathlib import Path
 
 from gantrymq.broker import names
+from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.tables.tables import Tables
 from gantrymq.broker.transactions.half_messages import check_times, first_offset, real_queue
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.replication_settings import BrokerRole
+from gantrymq.errors import RemotingCommandError, RemotingError
 from gantrymq.format.names import CONFIG
 from gantrymq.format.op_message import decided_offsets
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
 from gantrymq.model.message import PROPERTY_UNIQ_KEY, StoredMessage
 from gantrymq.model.texts import time_text
+from gantrymq.remoting.bodies.group import ConsumerOffsetSerializeWrapper
+from gantrymq.remoting.bodies.route import MASTER_ID
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.store.former_deliveries import FormerDeliveries
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.role import RoleFile
 
 _RECORDS_A_READ = 256
+_TIMEOUT_MS = 5_000
 _OPS_LATE_MS = 60_000  # an op message follows its final message within transactionOpBatchInterval, 3 s
 _Chain = tuple[int, str, int]
 
@@ -53,6 +66,34 @@ def take_promotion(config: LiveConfig, fs: FileSystem, path: Path) -> None:
     config.broker = replace(config.broker, broker_id=0)
     at = time_text(role.promoted_ms)
     log.warning(f"promoted to master at {at}: set brokerId=0 and brokerRole=ASYNC_MASTER in the configuration, too")
+
+
+async def take_offsets_of_slaves(context: BrokerContext, client: RemotingClient, access: AccessControl | None) -> None:
+    """Take the committed offsets of this master's slaves where they are larger, but none past a queue's end.
+
+    A slave that does not answer is logged. Thread rule: the event loop's thread.
+    """
+    store, offsets = context.storage.store, context.tables.offsets
+    for number, address in (await context.outer.members() or {}).items():
+        if number == MASTER_ID or address == context.address:
+            continue
+        request = RemotingCommand(code=RequestCode.GET_ALL_CONSUMER_OFFSET)
+        if access is not None and access.administrator is not None:
+            access.administrator.sign(request)
+        try:
+            answer = await client.invoke(address, request, _TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                raise RemotingError(f"code {answer.code}, {answer.remark}")
+            table = decode_body(ConsumerOffsetSerializeWrapper, answer.body).offset_table
+        except (RemotingError, RemotingCommandError) as error:
+            log.warning("the offsets of a slave are not taken over", slave=address, reason=str(error))
+            continue
+        for key, queues in table.items():
+            topic, _, group = key.partition("@")
+            for queue_id, offset in queues.items():
+                reached = min(offset, store.max_offset_in_queue(topic, queue_id))
+                if group and reached > offsets.query(group, topic, queue_id):
+                    offsets.commit(group, topic, queue_id, reached)
 
 
 def decided_halves(store: MessageStore, tables: Tables) -> list[tuple[int, int]]:

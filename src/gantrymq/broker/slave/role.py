@@ -68,6 +68,11 @@ class SlaveRole:
         return self._copy.view()
 
     @property
+    def is_alone(self) -> bool:
+        """Whether the copy has no master now."""
+        return self._copy.view().state not in _HAS_MASTER
+
+    @property
     def is_table_fresh(self) -> bool:
         """Whether the tables have followed the master's without an error."""
         return self._tables.is_fresh
