@@ -20,7 +20,8 @@ async def start_namesrv(tmp_path: Path) -> AsyncIterator[StartNamesrv]:
     async with AsyncExitStack() as running:
 
         async def start(**more: Any) -> NamesrvServer:
-            namesrv = NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path / "namesrv", **more)
+            settings = {name: more.pop(name) for name in list(more) if hasattr(NamesrvConfig, name)}
+            namesrv = NamesrvServer(NamesrvConfig(listen_port=0, **settings), home=tmp_path / "namesrv", **more)
             running.push_async_callback(namesrv.shutdown)
             await namesrv.start()
             return namesrv

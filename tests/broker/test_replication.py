@@ -393,8 +393,8 @@ async def test_sync_flush_and_slave_are_both_waited_for(start_broker: StartBroke
 
 
 async def test_too_few_copies_in_sync_refuse_send_where_java_does(start_broker: StartBroker) -> None:
-    accepted = {"enable_slave_acting_master": True, "accept_without_effect": "enableSlaveActingMaster"}
-    case = await start_broker(**SMALL, **SYNC, **accepted, ha_allowed_slaves="127.0.0.1", total_replicas=2)
+    acting = {"enable_slave_acting_master": True}
+    case = await start_broker(**SMALL, **SYNC, **acting, ha_allowed_slaves="127.0.0.1", total_replicas=2)
     refused = await case.send()
     assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
     assert case.server.store.max_phy_offset == 0

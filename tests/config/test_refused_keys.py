@@ -29,7 +29,6 @@ REFUSED: list[tuple[ServerKind, dict[str, str], str]] = [
     (BROKER, {"useTLS": "true"}, "useTLS"),
     (BROKER, {"brokerId": "1"}, "brokerId"),
     (BROKER, {**SYNC, "allAckInSyncStateSet": "true"}, "allAckInSyncStateSet"),
-    (BROKER, {"enableSlaveActingMaster": "true"}, "enableSlaveActingMaster"),
     (BROKER, {"enableControllerMode": "true", "brokerId": "-1"}, "enableControllerMode,brokerId"),
     (BROKER, {"enableDLegerCommitLog": "true"}, "enableDLegerCommitLog"),
     (BROKER, {"messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore"}, "messageStorePlugIn"),

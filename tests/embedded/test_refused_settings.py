@@ -26,7 +26,6 @@ CONFIGURATIONS: dict[str, dict[str, str | int]] = {
     "copies": {"brokerRole": "SYNC_MASTER", "allAckInSyncStateSet": True},
     "dledger": {"enableDLegerCommitLog": True},
     "controller": {"enableControllerMode": True, "brokerId": -1},
-    "acting master": {"enableSlaveActingMaster": True},
     "queues": {"storeType": "defaultRocksDB", "rocksdbCQDoubleWriteEnable": True},
     "tables": {"configManagerVersion": "v2"},
     "pop": {"popConsumerKVServiceInit": True, "popConsumerKVServiceEnable": True},

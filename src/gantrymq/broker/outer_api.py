@@ -19,7 +19,7 @@ from gantrymq.errors import RemotingError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.registration import encode_compressed
-from gantrymq.remoting.bodies.route import GetBrokerMemberGroupResponseBody, TopicRouteData
+from gantrymq.remoting.bodies.route import MASTER_ID, ClusterInfo, GetBrokerMemberGroupResponseBody, TopicRouteData
 from gantrymq.remoting.bodies.topic import (
     KVTable,
     RegisterBrokerBody,
@@ -27,9 +27,9 @@ from gantrymq.remoting.bodies.topic import (
     TopicConfigAndMappingSerializeWrapper,
 )
 from gantrymq.remoting.body import decode_body
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.headers.broker import GetBrokerMemberGroupRequestHeader
+from gantrymq.remoting.headers.broker import ExchangeHAInfoRequestHeader, GetBrokerMemberGroupRequestHeader
 from gantrymq.remoting.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
@@ -67,6 +67,7 @@ class BrokerOuterAPI:
         self._config, self._topics, self._address, self._client = config, topics, address, client
         self.ha_server_addr = _NO_HA_SERVER
         self._masters: dict[str, MasterAddress] = {}  # by name server
+        self._is_only_master: set[str] = set()  # the name servers that know of no other one, when they were asked last
         self._registering: asyncio.Task[None] | None = None
         self._is_outdated = False
 
@@ -81,10 +82,52 @@ class BrokerOuterAPI:
         known = (self._masters.get(name_server) for name_server in self.name_servers)
         return next((master for master in known if master is not None), None)
 
+    async def require_no_other_master(self) -> None:
+        """Raise RemotingError if a name server knows another master of this broker's name that answers.
+
+        RocketMQ's broker replaces it there, and both take messages that the other one does not have.
+        """
+        if self._config.is_slave:
+            return
+        for name_server in self.name_servers:
+            other = await self._other_master(name_server)
+            if other is not None:
+                raise RemotingError(_another_master(self._config.broker.broker_name, other, name_server))
+
+    async def _other_master(self, name_server: str) -> str | None:
+        """The address of another master of this name that a name server knows and that answers; None without one."""
+        timeout_ms = self._config.broker.register_broker_timeout_ms
+        try:
+            request = RemotingCommand(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+            response = await self._client.invoke(name_server, request, timeout_ms)
+            if response.code != ResponseCode.SUCCESS:
+                return None
+            data = decode_body(ClusterInfo, response.body).broker_addr_table.get(self._config.broker.broker_name)
+            address = data.broker_addrs.get(MASTER_ID) if data is not None else None
+        except RemotingError:
+            return None  # it cannot be asked, and will not take a registration either
+        if address is not None and address != self._address and await self._is_master(address, timeout_ms):
+            return address
+        self._is_only_master.add(name_server)
+        return None
+
+    async def _is_master(self, address: str, timeout_ms: int) -> bool:
+        """Whether a broker answers there that is no slave."""
+        try:
+            response = await self._client.invoke(
+                address, RemotingCommand.request(ExchangeHAInfoRequestHeader()), timeout_ms
+            )
+            is_slave = response.code == ResponseCode.SUCCESS and "masterAddress" not in response.ext_fields
+        except RemotingError as error:
+            log.warning("a name server knows another master of this name, which does not answer", address=address,
+                reason=str(error))  # fmt: skip
+            return False
+        return not is_slave
+
     async def register(self) -> int:
         """Register all topics at every name server. Returns how many accepted.
 
-        A failure is logged, and repeated later.
+        A failure is logged, and repeated later. A name server that knows another master gets no registration.
         """
         if not self.name_servers:
             return 0
@@ -244,6 +287,11 @@ class BrokerOuterAPI:
 
     async def _register_at(self, name_server: str, header: RegisterBrokerRequestHeader, body: bytes) -> bool:
         timeout_ms = self._config.broker.register_broker_timeout_ms
+        if not self._config.is_slave and name_server not in self._is_only_master:
+            other = await self._other_master(name_server)
+            if other is not None:
+                log.error(_another_master(header.broker_name, other, name_server))
+                return False
         try:
             response = await self._client.invoke(name_server, RemotingCommand.request(header, body), timeout_ms)
             if response.code != ResponseCode.SUCCESS:
@@ -253,6 +301,7 @@ class BrokerOuterAPI:
             if response.body and not self._config.is_slave:  # a slave has the marks of its master
                 self._topics.set_order(decode_body(KVTable, response.body).table)
         except RemotingError as error:
+            self._is_only_master.discard(name_server)  # another one may take the place meanwhile
             log.warning("not registered", name_server=name_server, reason=str(error))
             return False
         return True
@@ -272,3 +321,11 @@ class BrokerOuterAPI:
         return TopicConfigAndMappingSerializeWrapper(
             topic_config_table={str(config.topic_name): config for config in chosen}, data_version=self._topics.version
         )
+
+
+def _another_master(broker_name: str, address: str, name_server: str) -> str:
+    return (
+        f"the name server {name_server} knows another master of {broker_name}, {address}, which answers: two masters "
+        "would take different messages. To copy it, start this one with brokerRole=SLAVE and brokerId=1, without "
+        "STORE/config/role.json; `gantrymq store diverged` then shows what only this one has"
+    )

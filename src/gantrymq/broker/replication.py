@@ -197,7 +197,7 @@ class Replication:
         copy = self.slave.view if self.slave is not None else None
         return HARuntimeInfo(
             master=copy is None,
-            ha_client_runtime_info=_shown_copy(copy),
+            ha_client_runtime_info=_shown_copy(copy, self.slave.tables_ms if self.slave is not None else 0),
             master_commit_log_max_offset=self._store.max_phy_offset if copy is None else 0,
             in_sync_slave_nums=sum(slave.in_sync for slave in slaves),
             ha_connection_info=slaves,
@@ -217,7 +217,7 @@ class Replication:
         )
 
 
-def _shown_copy(copy: SlaveCopyView | None) -> HAClientRuntimeInfo:
+def _shown_copy(copy: SlaveCopyView | None, tables_ms: int) -> HAClientRuntimeInfo:
     if copy is None:
         return HAClientRuntimeInfo()
     return HAClientRuntimeInfo(
@@ -231,6 +231,8 @@ def _shown_copy(copy: SlaveCopyView | None) -> HAClientRuntimeInfo:
         reason=copy.reason or None,
         ack_offset=copy.acked_offset,
         master_max_offset=copy.master_max_offset,
+        tables_timestamp=tables_ms,
+        record_bytes=copy.record_bytes,
     )
 
 

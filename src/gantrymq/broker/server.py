@@ -47,6 +47,7 @@ from gantrymq.broker.storage import Storage
 from gantrymq.broker.store_log import log_cut, log_failure, log_opening
 from gantrymq.broker.tables.persistence import TOPICS
 from gantrymq.broker.tables.tables import Tables
+from gantrymq.broker.takeover import decided_halves, take_offsets_of_slaves, take_promotion
 from gantrymq.broker.topic_deletion import TopicDeletion
 from gantrymq.broker.transactions.check import TransactionalMessageCheckService
 from gantrymq.broker.transactions.decisions import Decisions
@@ -74,6 +75,8 @@ from gantrymq.remoting.transport.tls import TlsMode, TlsServer
 from gantrymq.remoting.transport.turns import FairTurns
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.recovery.recovery import Progress
+
+_ANSWER_S = 0.05  # the answer to a promotion leaves before the connections are closed
 
 log = get_logger("gantrymq.broker")
 
@@ -129,6 +132,7 @@ class BrokerServer:
         Raises what MessageStore.open raises, and RemotingError if the port is in use. After an error nothing stays
         open.
         """
+        take_promotion(self.config, self._fs, self._path)
         broker = self.config.broker
         self._require_tls_of_copies()
         for warning in self.config.warnings():
@@ -143,10 +147,12 @@ class BrokerServer:
             self.replication.reserve_port(broker.listen_port)
             try:
                 self.metrics.bind()
+                await self.outer.require_no_other_master()
                 self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
             except BaseException:
                 self.replication.release_port()
                 await self.metrics.close()
+                await self._client.close()
                 raise
             self.config.store = self.store.config
             try:
@@ -165,6 +171,8 @@ class BrokerServer:
         self._schedule = self._periodic.begin()
         try:
             self.metrics.start(self._context, lambda: len(self._server.channels))
+            if self.config.broker.enable_slave_acting_master and not self.config.is_slave:
+                await take_offsets_of_slaves(self._context, self._client, self._acl)
             await self.outer.register()
             if self.replication.slave is not None:
                 self.replication.slave.start()
@@ -236,7 +244,8 @@ class BrokerServer:
         for group_ahead in store.recovery.groups_ahead:
             group, topic, queue_id, _ = group_ahead.at
             self.tables.offsets.set_back(group, topic, queue_id, group_ahead.back_to)
-        if not store.recovery.last_exit_ok and not self.config.is_slave:
+        is_behind_log = not store.recovery.last_exit_ok or store.was_slave
+        if is_behind_log and not self.config.is_slave:
             recover_offsets(store, self.tables.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         if not self.config.is_slave:  # its topics come from the master
             warn_of_lost_routes(self.tables.topics, self._fs, self._path)
@@ -276,6 +285,9 @@ class BrokerServer:
             answers=Answers(DispatchCatchUp(self.store), self._new_topics.respond, self._acl),
             address=self.address,
         )
+        if self.store.was_slave:
+            for queue_id, offset in decided_halves(self.store, tables):
+                self._ops.add(queue_id, offset)
         self._periodic = PeriodicWork(context, self._transaction_check)
         if config.is_slave:
             self.replication.slave = self._make_slave(context)
@@ -284,7 +296,7 @@ class BrokerServer:
             self._acl.require({code: route.permission for code, route in self.routes.items()})
         hooks: list[RequestHook] = [] if self._acl is None else [self._acl.refusal]
         if config.is_slave:
-            hooks.append(refusals_of_slave(config, lambda: self.outer.master.address if self.outer.master else ""))
+            hooks.append(self._slave_refusals())
         self.dispatcher = dispatcher(context, self.routes, hooks, self._channel_closed)
         broker = self.config.broker
         self._server = RemotingServer(
@@ -302,6 +314,13 @@ class BrokerServer:
             meter=self.metrics.request_meter,
         )
 
+    def _slave_refusals(self) -> RequestHook:
+        outer, slave = self.outer, self.replication.slave
+        assert slave is not None, "a slave has its role"
+        return refusals_of_slave(
+            self.config, lambda: outer.master.address if outer.master else "", lambda: slave.is_alone
+        )
+
     def _make_slave(self, context: BrokerContext) -> SlaveRole:
         master = MasterClient(self.config, self.outer, self._client, self._acl)
         deletion = TopicDeletion(
@@ -317,22 +336,23 @@ class BrokerServer:
         assert self._client_tls is not None, "the start has refused it"
         return tls_connect(self._client_tls)
 
-    # A slave that must cut
+    # A slave that must cut, or that is promoted
 
-    def _reopen_soon(self) -> None:
+    def _reopen_soon(self, cuts: bool) -> None:
         if self._reopening is None and not self._stopping:
-            self._reopening = asyncio.ensure_future(self._reopen())
+            self._reopening = asyncio.ensure_future(self._reopen(cuts))
 
-    async def _reopen(self) -> None:
-        """Close the store, cut what the master does not have, and start again on the same ports."""
+    async def _reopen(self, cuts: bool) -> None:
+        """Close the store, and start again on the same ports: as a master, or cut what the master does not have."""
+        await asyncio.sleep(_ANSWER_S)
         await self._stop()
-        self._is_to_cut = True
+        self._is_to_cut = cuts
         try:
             if not self._is_shut_down:
                 self._stopping = False
                 await self.start()
         except Exception:
-            log.exception("the broker could not start again after its log was cut: start it again")
+            log.exception("the broker could not start again: start it again")
         finally:
             self._reopening = None
 

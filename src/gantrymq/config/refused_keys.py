@@ -32,7 +32,6 @@ _DLEDGER = "the DLedger log is not read here, so none of its messages would be t
 _PLUG_IN = "store plug-ins are Java classes, so what they keep elsewhere would be neither read nor written"
 _SLAVE = "the log would have messages that its master does not have, so the copy would end"
 _ID = "the broker would register as a slave, but take sends and deliver delayed messages as a master"
-_ACTING_MASTER = "offsets and delayed messages that a slave changed as acting master would not be taken back"
 _CONTROLLER = "no controller would be asked for the master, so two brokers of one name could take sends"
 _NOT_ENCRYPTED = "the broker's own connections would not be encrypted"
 _NOWHERE = "address servers are not asked here, so the broker would register nowhere and its messages not be consumed"
@@ -176,10 +175,6 @@ _ROWS = (
     Refusal(
         _BROKER, "allAckInSyncStateSet", f"true {_SYNC}", _is_true_of_sync_master, _SYNC_SET,
         "set allAckInSyncStateSet=false",
-    ),
-    Refusal(
-        _BROKER, "enableSlaveActingMaster", _ON, _is_true, _ACTING_MASTER,
-        "set enableSlaveActingMaster=false at all brokers of this name",
     ),
     Refusal(
         _BROKER, "enableControllerMode", _ON, _is_true, _CONTROLLER, f"set enableControllerMode=false, or {_KEEP_JAVA}"

@@ -48,6 +48,7 @@ TIMER_CHECKPOINT = "timercheck"
 TIMER_METRICS = "timermetrics"
 DELETED_TOPICS = "deletedTopics.json"  # not RocketMQ's
 DIVERGENCE = "divergence.json"  # not RocketMQ's: what a slave has and its master has not
+ROLE = "role.json"  # not RocketMQ's: whether the store was a slave's, and whether it was promoted
 DIVERGED = "diverged"  # not RocketMQ's: stores of the records that were cut of it
 LOCK_TEXT = b"lock"
 MAX_TOPIC_FILE_NAME = 255

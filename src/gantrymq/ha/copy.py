@@ -63,7 +63,7 @@ class CheckedLogCopy:
     """
 
     def __init__(self, append: Append, file_size: int, end_offset: int, received: bytes = b"") -> None:
-        self.end_offset = end_offset
+        self.end_offset = self._begin_offset = end_offset
         self.records = 0
         self.newest_ms = 0
         self._append, self._file_size = append, file_size
@@ -76,6 +76,11 @@ class CheckedLogCopy:
     def received_offset(self) -> int:
         """The offset after the last received byte: the end of the log and of what waits to be whole."""
         return self.end_offset + self._waiting_bytes
+
+    @property
+    def record_bytes(self) -> int:
+        """The average size of an appended record; 0 before the first."""
+        return (self.end_offset - self._begin_offset) // self.records if self.records else 0
 
     def receive(self, offset: int, body: bytes | memoryview) -> None:
         """Take bytes of the log from ``offset`` on, and append what is whole now.

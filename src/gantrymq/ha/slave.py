@@ -76,7 +76,8 @@ class SlaveCopyView:
     """A slave's copy at one moment.
 
     ``master`` is ``host:port`` of the HA port, empty before the first one. ``reason`` explains a state that is no
-    progress. Times are those of the wall clock in ms, 0 before the first.
+    progress. ``master_max_offset`` is what the master said last, also when it is gone. ``record_bytes`` is the average
+    size of a record, 0 if it is not known. Times are those of the wall clock in ms, 0 before the first.
     """
 
     state: CopyState
@@ -88,6 +89,7 @@ class SlaveCopyView:
     read_ms: int
     reported_ms: int
     bytes_per_second: int
+    record_bytes: int
 
     @property
     def lag_bytes(self) -> int:
@@ -127,6 +129,7 @@ class LogSlave:
         self._request = self._acked = self._received = 0
         self._next_s = self._asked_s = self._measured_s = 0.0
         self._read_ms = self._reported_ms = self._bytes_per_second = 0
+        self._master_end = self._record_bytes = 0
         self._told: tuple[CopyState, str] | None = None
 
     def view(self) -> SlaveCopyView:
@@ -138,10 +141,11 @@ class LogSlave:
             _text(master.ha_address) if master is not None else "",
             end,
             self._acked,
-            max(master.max_offset if master is not None else 0, 0),
+            self._master_end,
             self._read_ms,
             self._reported_ms,
             self._bytes_per_second,
+            self._record_bytes,
         )
 
     # The service
@@ -183,6 +187,7 @@ class LogSlave:
         if master is None:
             self._leave(CopyState.NO_MASTER, "no name server knows a master of this broker", _AGAIN_S)
             return
+        self._note_end(master)
         size = store.commit_log.file_size
         if master.file_size != size:
             raise LogCopyError(
@@ -228,6 +233,8 @@ class LogSlave:
             self._read_ms = self._clock.now_ms()
         self._frames += frames
         self._take()
+        if self._copy is not None:
+            self._record_bytes = self._copy.record_bytes or self._record_bytes
         self._report(link)
         self._look_at_master(is_idle=not any(frame.body for frame in frames))
 
@@ -315,6 +322,7 @@ class LogSlave:
                 extent = None
             if extent is not None:
                 self._master = master = master._replace(min_offset=extent[0], max_offset=extent[1])
+                self._note_end(master)
             if is_idle and self._tail is not None and not self._tail.is_compared:
                 raise ConnectionError("the master does not send the end of this log: it may have deleted that part")
             if is_idle and copy is not None and master.min_offset > copy.received_offset:
@@ -329,6 +337,10 @@ class LogSlave:
         self._set(CopyState.IN_SYNC if end >= master.max_offset else CopyState.COPYING)
 
     # State
+
+    def _note_end(self, master: Master) -> None:
+        if master.max_offset >= 0:
+            self._master_end = master.max_offset
 
     def _note_divergence(self, error: LogCopyError, master: Master) -> None:
         if error.state in (CopyState.AHEAD, CopyState.DIVERGED):

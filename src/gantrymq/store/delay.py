@@ -3,7 +3,8 @@
 The tags code of a unit there is the deliver time in milliseconds. ``config/delayOffset.json`` has how far each level is
 delivered. It is written at intervals and only covers durable deliveries, so after a crash a message may be delivered
 again, but is never lost. (RocketMQ writes it at any time: a power cut may take a delivery that the file covers.) A
-message that its topic refuses permanently is skipped with a warning; otherwise no message after it would be delivered.
+promoted slave finds the deliveries of its former master in the log. A message that its topic refuses permanently is
+skipped with a warning; otherwise no message after it would be delivered.
 
 Thread rule: one runner calls ``step``. ``offsets`` is read from its thread only.
 
@@ -42,6 +43,7 @@ class ScheduleMessageService:
     """Delivers messages that are due.
 
     A message whose topic was deleted since is not delivered: it would create the topic's queues again.
+    ``has_caught_up`` says whether all that was due was delivered once since the start.
     """
 
     name = "ScheduleMessageService"
@@ -52,10 +54,11 @@ class ScheduleMessageService:
         self._delay_levels_ms = config.delay_levels_ms
         self.config = config
         self._put, self._is_durable, self._meter = delivery.put, delivery.is_durable, delivery.meter
+        self._former = delivery.former
         self._file = ConfigFile(parts.fs, parts.paths.config / DELAY_OFFSET)
         self._saved_ms = 0
         self.offsets = self._load()
-        self._dirty = False
+        self._dirty = self.has_caught_up = False
         # offsets to save once the log is durable up to the first number
         self._waiting: tuple[int, dict[int, int]] | None = None
 
@@ -84,6 +87,7 @@ class ScheduleMessageService:
                 more |= self._deliver(level, delay_ms, queue, now_ms)
         if not 0 <= now_ms - self._saved_ms < self.config.flush_delay_offset_interval_ms:  # the clock may be set back
             self._save(now_ms)
+        self.has_caught_up |= not more
         return more
 
     def drain(self) -> None:
@@ -103,21 +107,23 @@ class ScheduleMessageService:
             if now_ms < due_ms <= now_ms + delay_ms:
                 return False
             message = self._log.read(entry.phy_offset, entry.size_bytes)
-            if message is not None and not self._put_due(message):
+            if message is not None and not self._put_due(message, min(due_ms, message.store_timestamp_ms + delay_ms)):
                 return False
             offset += 1
             self.offsets[level] = offset
             self._dirty = True
         return offset < queue.max_offset and len(units) > 0
 
-    def _put_due(self, message: StoredMessage) -> bool:
+    def _put_due(self, message: StoredMessage, due_ms: int) -> bool:
         """Store the message in its real topic. Returns False if that must be retried.
 
-        A message without a valid real topic, or refused by it, is skipped.
+        A message without a valid real topic, refused by it, or delivered by a former master, is skipped.
         """
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
         queue_id = _number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""))
         if not is_topic_storable(topic) or queue_id < 0:
+            return True
+        if self._has_delivered(message, (topic, queue_id), due_ms):
             return True
         due = message_for_queue(message, topic, queue_id, message.properties)
         with self._deleted.guard:
@@ -133,6 +139,13 @@ class ScheduleMessageService:
         if result.is_stored:
             self._meter.delivered(topic, result.size_bytes)
         return result.is_stored
+
+    def _has_delivered(self, message: StoredMessage, queue: tuple[str, int], due_ms: int) -> bool:
+        """Whether a former master has delivered the message."""
+        former = self._former
+        if former is None or due_ms > former.log_ms:
+            return False
+        return former.take(message, queue, after=message.phy_offset, due_ms=due_ms, since_ms=due_ms)
 
     def _save(self, now_ms: int) -> None:
         """Save the offsets once the log is durable up to the deliveries that they cover."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gantrymq.model.message import Message
+from gantrymq.store.former_deliveries import FormerDeliveries
 from gantrymq.store.log.appendable import Appendable
 from gantrymq.store.meter import NO_METER, StoreMeter
 from gantrymq.store.put_result import PutMessageResult
@@ -21,7 +22,8 @@ class Delivery:
 
     ``put(message)`` stores one in its real topic; failures are retried, refusals are not. ``append`` stores several
     without a wait. ``is_durable(offset)`` says whether the log is on the disk up to there. ``ask_for_flush()`` makes
-    the log flush soon. ``meter`` measures deliveries.
+    the log flush soon. ``meter`` measures deliveries. ``former`` has what a former master has delivered, in the log of
+    a store that was a slave's.
     """
 
     put: Callable[[Message], PutMessageResult]
@@ -29,3 +31,4 @@ class Delivery:
     is_durable: Callable[[int], bool]
     ask_for_flush: Callable[[], None] = _nothing
     meter: StoreMeter = NO_METER
+    former: FormerDeliveries | None = None

@@ -9,7 +9,7 @@ Source: DefaultMessageStore.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -35,6 +35,7 @@ from gantrymq.store.flush import (
     GroupCommitService,
 )
 from gantrymq.store.flush_policy import FlushPolicy
+from gantrymq.store.former_deliveries import FormerDeliveries
 from gantrymq.store.forwarding import forward
 from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.index.index_dispatch import IndexDispatcher
@@ -63,6 +64,7 @@ from gantrymq.store.opening import (
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.puts import Puts
+from gantrymq.store.queue.group_offsets import begin_missing_queues, read_group_offsets
 from gantrymq.store.queue.queue_dispatch import Arrival, QueueDispatcher
 from gantrymq.store.recovery.missing_log import require_whole_log
 from gantrymq.store.recovery.reader_views import require_ext_files
@@ -70,6 +72,7 @@ from gantrymq.store.recovery.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.recovery.swap_journal import ReadySwap
 from gantrymq.store.reput import ReputMessageService
 from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
+from gantrymq.store.role import Role, RoleFile
 from gantrymq.store.slave_acks import SlaveAcks
 from gantrymq.store.state import OnFailure, StoreState
 from gantrymq.store.store_watch import StoreWatch
@@ -122,6 +125,7 @@ class MessageStore(ReadingStore):
         self._schedule: ScheduleMessageService | None = None
         self.timers: TimerMessageService | None = None  # with housekeeping and timerWheelEnable, not at a slave
         self.copied_progress: CopiedProgress | None = None  # at a slave
+        self.was_slave = False  # at a master with housekeeping: what a former master has delivered is in the log
         paths.require_own_log(config)
         self._store_host = store_host_of(config)  # raises for a bad address before anything is touched
         self.accepted_contents = require_honoured_contents(fs, paths, config)
@@ -238,6 +242,8 @@ class MessageStore(ReadingStore):
         parts.deleted.confirm(parts.log.wrote_offset)
         # Unconfirmed records are not in the queues, and a slave may get the records of its groups' offsets later.
         if not config.duplication_enable and not config.is_slave:
+            if RoleFile(self._fs, self._paths.config).load().was_slave:
+                begin_missing_queues(read_group_offsets(self._fs, self._paths), self._queues)
             self.recovery.set_groups_back(self._fs, self._paths, self._queues)
         parts.log.queue.reserve_rest()
         parts.log.queue.sync_names()  # a process that was killed may not have synced the name of the last file
@@ -342,10 +348,15 @@ class MessageStore(ReadingStore):
         )  # fmt: skip
         self._log_cleaner.slaves = callbacks.slaves
         cleaners = [self._runner(self._log_cleaner, by_calendar=True), queue_runner]
+        role = RoleFile(self._fs, self._paths.config)
         if config.is_slave:
+            role.save(Role(was_slave=True))
             self.copied_progress = CopiedProgress(self._parts, config, self._clock.now_ms())
             return cleaners
-        return [*(self._deliverers(callbacks.meter) if delivers else ()), *cleaners]
+        if not delivers:
+            return cleaners
+        self.was_slave = role.load().was_slave
+        return [*self._deliverers(callbacks.meter), *cleaners]
 
     def _deliverers(self, meter: StoreMeter) -> list[ServiceRunner]:
         config, live = self.config, self._live
@@ -356,13 +367,21 @@ class MessageStore(ReadingStore):
             ask_for_flush=self.ask_for_flush,
             meter=meter,
         )
-        self._schedule = live.add(ScheduleMessageService(self._parts, config, delivery))
+
+        def of_a_thread() -> Delivery:
+            return replace(delivery, former=self.former_deliveries())
+
+        self._schedule = live.add(ScheduleMessageService(self._parts, config, of_a_thread()))
         if config.timer_wheel_enable:
-            self.timers = live.add(TimerMessageService(self._parts, config, delivery))
+            self.timers = live.add(TimerMessageService(self._parts, config, of_a_thread()))
         return [
             self._runner(self._schedule, by_calendar=True),
             *([self._runner(self.timers, by_calendar=True)] if self.timers is not None else ()),
         ]
+
+    def former_deliveries(self) -> FormerDeliveries | None:
+        """For one thread: what a former master has delivered. None unless the store was a slave's until this start."""
+        return FormerDeliveries(self._parts) if self.was_slave else None
 
     def _deliver(self, message: Message) -> PutMessageResult:
         """Store a message whose delay is over."""
@@ -407,6 +426,7 @@ class MessageStore(ReadingStore):
             self._checkpoint.page.confirm_phy_offset = self._dispatchable_end()
             self._checkpoint.flush()
             if not self._state.has_failed_sync:
+                self._end_takeover()
                 self._fs.remove(self._paths.abort)
             self._fs.sync_directory(self._paths.root)
         finally:
@@ -420,6 +440,14 @@ class MessageStore(ReadingStore):
             self._log.close()
             self._queues.close()
             self._lock.release()
+
+    def _end_takeover(self) -> None:
+        """Note that the saved progress has all that a former master has delivered, if that is so."""
+        deliverers = (self._schedule, self.timers)
+        is_complete = all(service is None or service.has_caught_up for service in deliverers)
+        if self.was_slave and self.is_writable and is_complete:
+            role = RoleFile(self._fs, self._paths.config)
+            role.save(role.load()._replace(was_slave=False))
 
     def __enter__(self) -> MessageStore:
         """Return the store."""

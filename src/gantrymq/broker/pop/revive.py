@@ -13,6 +13,7 @@ every reviveInterval, and when a checkpoint can be decided.
 - A message that cannot be put into the retry topic gets a checkpoint of its own, which is due later each time.
 - A checkpoint that a client sent to the revive topic may have a revive time in a thousand years. It is decided as if
   the timers had delivered it, so that it does not hold up the others.
+- A promoted slave reads records again that its former master has decided: what that has revived is in the log.
 - A record that cannot be read is skipped with a warning. (RocketMQ stops at it for ever.)
 - The service reads 32 records in a slice of the event loop, and keeps ``_MAX_POINTS`` checkpoints of a queue. Above
   that, checkpoints are decided without the acknowledgements that were not read: their messages are delivered twice.
@@ -49,7 +50,7 @@ from gantrymq.format.pop_checkpoint import (
 )
 from gantrymq.model.delays import pop_rewrite_delays_s
 from gantrymq.model.java import LONG_MAX, parse_number
-from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, StoredMessage
+from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, Message, StoredMessage
 from gantrymq.model.receipt_handle import normal_topic
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.remoting.transport.limited_log import LimitedLog
@@ -111,6 +112,7 @@ class PopReviveService:
         self._revive, self._inflight, self._meter = revive, inflight, measures.meter
         self._log = LimitedLog(asyncio.get_running_loop().time)
         self._queues: dict[int, _ReviveQueue] = {}
+        self._former = storage.store.former_deliveries()
         self._last_ms = clock.now_ms()
         self._running = asyncio.Lock()
 
@@ -353,6 +355,8 @@ class PopReviveService:
         if retry_queue_id is None:
             return False
         retried = retried_message(messages[0], point, retry, retry_queue_id, self._revive.host)
+        if self._has_revived(retried, point):
+            return True
         result = await self._puts.put_wait(AppendableMessage(retried), self)
         status = result.status if result is not None else PutMessageStatus.SERVICE_NOT_AVAILABLE
         self._meter.revived(point.key, status)
@@ -363,6 +367,14 @@ class PopReviveService:
         self._inflight.settle(PoppedQueue(topic, group, queue_id), point.key.pop_time_ms)
         self._measures.stats.put(retry, 1, result.size_bytes)
         return True
+
+    def _has_revived(self, retried: Message, point: PopCheckpoint) -> bool:
+        """Whether a former master has put the message into the retry topic, before this slave was promoted."""
+        former, queue = self._former, (retried.topic, retried.queue_id)
+        if former is None or point.due_ms > former.log_ms:
+            return False
+        due_ms = point.due_ms
+        return former.take(retried, queue, after=point.phy_offset, due_ms=due_ms, since_ms=due_ms)
 
     def _retry_queue(self, retry: str, key: PopKey) -> int | None:
         """The queue of the retry topic for a message of the queue ``key``. The topic is created if it is missing.

@@ -29,13 +29,22 @@ from gantrymq.model.java import INT_MAX
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.headers.broker import ExchangeHAInfoRequestHeader, GetBrokerConfigResponseHeader
+from gantrymq.remoting.headers.broker import (
+    ExchangeHAInfoRequestHeader,
+    GetBrokerConfigResponseHeader,
+    NotifyBrokerRoleChangedRequestHeader,
+)
 from gantrymq.remoting.transport.channel import Channel
 
 _PERMISSION = "brokerPermission"
 # Not updatable whatever configBlackList says: the list itself, the locations of files, access control.
 _NEVER_UPDATED = {"configBlackList", "brokerConfigPath", "rocketmqHome", "aclEnable", "aclPlainFile"}
 VERSION_TEXT = "V5_5_0"
+_FORCE = "force"  # not RocketMQ's: a field of NOTIFY_BROKER_ROLE_CHANGED
+_WITH_GRPC = (
+    "grpcServerPort is set, so the broker cannot start again by itself: stop it, and start it with brokerId=0 and "
+    "brokerRole=ASYNC_MASTER"
+)
 
 log = get_logger("gantrymq.broker")
 
@@ -52,9 +61,10 @@ class BrokerAdminProcessor:
         measures: Measures,
         outer: BrokerOuterAPI,
         replication: Replication,
+        address: str,
     ) -> None:
         self._config, self._clock, self._topics, self._outer = config, clock, topics, outer
-        self._replication = replication
+        self._replication, self._address = replication, address
         self._store, self._puts, self._stats, self._store_stats = (
             storage.store,
             storage.puts,
@@ -176,6 +186,26 @@ class BrokerAdminProcessor:
         is_asked = request.read(ExchangeHAInfoRequestHeader).master_ha_address is None
         return request.response(ResponseCode.SUCCESS, header=self._replication.exchange() if is_asked else None)
 
+    async def change_role(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """NOTIFY_BROKER_ROLE_CHANGED: a slave that is named as the master becomes one. Without effect at a master.
+
+        In RocketMQ a controller sends it. It is answered before the broker starts again.
+        """
+        header, slave, broker = (
+            request.read(NotifyBrokerRoleChangedRequestHeader),
+            self._replication.slave,
+            self._config,
+        )
+        if slave is None or header.master_address != self._address:
+            return request.response(ResponseCode.SUCCESS)
+        if broker.broker.grpc_server_port >= 0:
+            return request.response(ResponseCode.SYSTEM_ERROR, _WITH_GRPC)
+        try:
+            await slave.promote(is_forced=request.ext_fields.get(_FORCE) == "true")
+        except (GantrymqError, OSError) as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        return request.response(ResponseCode.SUCCESS)
+
     # Clean-up
 
     def clean_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -206,6 +236,7 @@ def routes(context: BrokerContext) -> Routes:
         context.measures,
         context.outer,
         context.replication,
+        context.address,
     )
     return {
         RequestCode.UPDATE_BROKER_CONFIG: Route(broker.update_config, ADMINISTRATORS, after_dispatch=False),
@@ -213,6 +244,7 @@ def routes(context: BrokerContext) -> Routes:
         RequestCode.GET_BROKER_RUNTIME_INFO: Route(broker.runtime_info, ADMINISTRATORS, after_dispatch=False),
         RequestCode.GET_BROKER_HA_STATUS: Route(broker.ha_status, ADMINISTRATORS, after_dispatch=False),
         RequestCode.EXCHANGE_BROKER_HA_INFO: Route(broker.exchange_ha_info, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED: Route(broker.change_role, ADMINISTRATORS, after_dispatch=False),
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Route(broker.clean_queues, ADMINISTRATORS, after_dispatch=False),
         RequestCode.DELETE_EXPIRED_COMMITLOG: Route(broker.delete_expired, ADMINISTRATORS, after_dispatch=False),
     }

@@ -4,7 +4,9 @@
 requests                        code                      as RocketMQ's slave?
 ==============================  ========================  ========================================================
 sends, replies, pops, acks      SYSTEM_BUSY               sends; a pop there fails at its checkpoint
-pulls, peeks                    SYSTEM_BUSY               yes: unless slaveReadEnable is on
+sends of an acting master       SERVICE_NOT_AVAILABLE     yes: with enableSlaveActingMaster
+pulls, peeks                    SYSTEM_BUSY               yes: unless slaveReadEnable is on. Here an acting master
+                                                          without a master serves them, too
 end of a transaction, recall    SLAVE_NOT_AVAILABLE       yes
 reset of offsets                SYSTEM_ERROR              yes
 topics, groups, modes, …        SYSTEM_ERROR              no: it accepts the change, and loses it a minute later
@@ -29,13 +31,16 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import RequestHook
 
 _BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
-_WRITES = (
+_SENDS = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.SEND_REPLY_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
+)
+_WRITES = (
+    *_SENDS,
     RequestCode.POP_MESSAGE,
     RequestCode.POP_LITE_MESSAGE,
     RequestCode.ACK_MESSAGE,
@@ -58,6 +63,10 @@ _CHANGES = (
     RequestCode.SET_MESSAGE_REQUEST_MODE,
     RequestCode.RESUME_CHECK_HALF_MESSAGE,
 )
+_AT_SLAVE = (
+    "service not available now. It may be caused by one of the following reasons: the broker's disk is full, "
+    "messages are put to the slave, message store has been shut down, etc."
+)
 _CHANGE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 _REFUSALS: dict[int, tuple[int, str | None]] = {
     **dict.fromkeys((*_WRITES, *_READS), (ResponseCode.SYSTEM_BUSY, _BUSY)),
@@ -68,8 +77,10 @@ _REFUSALS: dict[int, tuple[int, str | None]] = {
 }
 
 
-def refusals_of_slave(config: LiveConfig, master: Callable[[], str]) -> RequestHook:
-    """A hook that refuses these requests while the broker is a slave. ``master()`` is its master's address, or empty.
+def refusals_of_slave(config: LiveConfig, master: Callable[[], str], is_alone: Callable[[], bool]) -> RequestHook:
+    """A hook that refuses these requests while the broker is a slave.
+
+    ``master()`` is its master's address, or empty. ``is_alone()`` says whether its copy has no master.
 
     Thread rule: the event loop's thread.
     """
@@ -78,8 +89,11 @@ def refusals_of_slave(config: LiveConfig, master: Callable[[], str]) -> RequestH
         refusal = _REFUSALS.get(request.code)
         if refusal is None or not config.is_slave:
             return None
-        if request.code in _READS and config.broker.slave_read_enable:
+        is_acting = config.broker.enable_slave_acting_master
+        if request.code in _READS and (config.broker.slave_read_enable or (is_acting and is_alone())):
             return None
+        if request.code in _SENDS and is_acting:
+            return request.response(ResponseCode.SERVICE_NOT_AVAILABLE, _AT_SLAVE)
         code, remark = refusal
         if remark is _CHANGE and master():
             remark = f"{remark} The master is {master()}."

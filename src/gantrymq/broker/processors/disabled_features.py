@@ -13,7 +13,6 @@ from gantrymq.remoting.transport.channel import Channel
 
 _ANSWERS: dict[int, tuple[int, str | None]] = {
     RequestCode.GET_BROKER_EPOCH_CACHE: (ResponseCode.SYSTEM_ERROR, "this request only for controllerMode "),
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (ResponseCode.SUCCESS, None),
     RequestCode.RESET_MASTER_FLUSH_OFFSET: (ResponseCode.SUCCESS, None),
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: (ResponseCode.SUCCESS, None),
     RequestCode.POP_ROLLBACK: (ResponseCode.SUCCESS, None),

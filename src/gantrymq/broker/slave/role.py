@@ -17,6 +17,8 @@ from gantrymq.broker.schedule import Schedule
 from gantrymq.broker.slave.master import MasterClient, MasterFromThread
 from gantrymq.broker.slave.tables import TableSynchronization
 from gantrymq.clock import Clock
+from gantrymq.errors import StoreError
+from gantrymq.format.names import CONFIG
 from gantrymq.ha.copy import CopyState
 from gantrymq.ha.divergence import DivergenceNotes
 from gantrymq.ha.master_link import Connect
@@ -24,6 +26,7 @@ from gantrymq.ha.slave import LogSlave, SlaveCopyView
 from gantrymq.logs import get_logger
 from gantrymq.service.runner import ServiceRunner
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.role import Role, RoleFile
 
 _LOOK_MS = 1_000
 _REGISTER_EVERY_S = 10.0  # while there is no connection to the master
@@ -35,8 +38,9 @@ log = get_logger("gantrymq.broker")
 class SlaveRole:
     """Copies the log of the master that ``client`` finds into ``store``, and lets ``tables`` follow the master's.
 
-    ``reopen()`` is called when messages must be cut that the master does not have: with haTruncate=auto, and only while
-    the master is there that lacks them. ``connect`` opens connections to its HA port.
+    ``reopen(True)`` is called when messages must be cut that the master does not have: with haTruncate=auto, and
+    only while the master is there that lacks them. ``reopen(False)`` makes a promoted slave a master. ``connect`` opens
+    connections to the master's HA port.
 
     Thread rule: the event loop's thread.
     """
@@ -48,13 +52,15 @@ class SlaveRole:
         outer: BrokerOuterAPI,
         tables: TableSynchronization,
         clock: Clock,
-        reopen: Callable[[], None],
+        reopen: Callable[[bool], None],
         connect: Connect,
     ) -> None:
         self._client, self._outer, self._tables, self._clock = client, outer, tables, clock
+        self._store, self._reopen = store, reopen
         loop = asyncio.get_running_loop()
         lookup = MasterFromThread(client, loop)
-        self._divergences = DivergenceNotes(store, clock, partial(loop.call_soon_threadsafe, reopen), connect=connect)
+        cut_now = partial(loop.call_soon_threadsafe, reopen, True)
+        self._divergences = DivergenceNotes(store, clock, cut_now, connect=connect)
         self._copy = LogSlave(store, lookup, clock, on_divergence=self._divergences.look, connect=connect)
         self._runner = ServiceRunner(self._copy, clock, self._failed)
         self._schedule = Schedule()
@@ -66,9 +72,32 @@ class SlaveRole:
         return self._copy.view()
 
     @property
+    def is_alone(self) -> bool:
+        """Whether the copy has no master now."""
+        return self._copy.view().state not in _HAS_MASTER
+
+    @property
     def is_table_fresh(self) -> bool:
         """Whether the tables have followed the master's without an error."""
         return self._tables.is_fresh
+
+    @property
+    def tables_ms(self) -> int:
+        """When all tables had followed the master's last (ms); 0 before the first time."""
+        return self._tables.followed_ms
+
+    async def promote(self, *, is_forced: bool) -> None:
+        """Note that the store is a master's from now on, and let the broker start again as one.
+
+        Raises StoreError if the copy has a master, unless it ``is_forced``, and DiskFullError.
+        """
+        copy = self._copy.view()
+        if copy.state in _HAS_MASTER and not is_forced:
+            raise StoreError(self._store.path, f"its master {copy.master} is connected, so it is alive: stop it first")
+        file, now_ms = RoleFile(self._store.fs, self._store.path / CONFIG), self._clock.now_ms()
+        await _in_thread(lambda: file.save(Role(was_slave=True, promoted_ms=now_ms)))
+        log.warning("this slave is promoted to master", offset=copy.max_offset, master_had=copy.master_max_offset)
+        self._reopen(False)
 
     def start(self) -> None:
         """Begin to copy. Call it when the broker has tried to register."""

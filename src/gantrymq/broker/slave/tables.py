@@ -77,6 +77,7 @@ class TableSynchronization:
         self._boot_ms = 0
         self._told: dict[str, str] = {}  # the reason of each failure that is logged
         self.is_fresh = False
+        self.followed_ms = 0  # when all tables had followed last
         self.interval_ms = _INTERVAL_MS // 3  # the first look is soon
 
     async def follow(self) -> None:
@@ -104,6 +105,8 @@ class TableSynchronization:
         for name, step in steps:
             await self._try(name, step)
         self.is_fresh = not self._told
+        if self.is_fresh:
+            self.followed_ms = self._clock.now_ms()
         await self._tables.persistence.save_all()
 
     async def _try(self, name: str, step: Callable[[], Awaitable[Any]]) -> Any:

@@ -6,7 +6,9 @@ row here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
 from typing import Any
 
@@ -92,7 +94,8 @@ COMMANDS = {
     "report metadata": ("reports", "report_metadata"),
     "monitor": ("monitor", "monitor"),
     "stats": ("topics", "stats"),
-    "ha": ("servers", "ha"),
+    "ha": ("servers", "ha"),  # also a group: without one of its commands it is this one
+    "ha promote": ("promotion", "promote"),
 }
 _GROUPS = {
     "": "Administer a running cluster, gantrymq's or RocketMQ's.",
@@ -127,8 +130,29 @@ def admin_application(words: Sequence[str]) -> typer.Typer:
                 groups[path] = _group(path)
                 groups[" ".join(parents[: depth - 1])].add_typer(groups[path], name=parents[depth - 1])
         command: Any = getattr(import_module(f"gantrymq.cli.admin.{module}"), function)
-        groups[" ".join(parents)].command(last, help=help_text(command))(command)
+        if any(other.startswith(f"{name} ") for other in COMMANDS):
+            groups[name] = group = typer.Typer(invoke_without_command=True, help=help_text(command))
+            group.callback()(_without_subcommand(command))
+            groups[" ".join(parents)].add_typer(group, name=last)
+        else:
+            groups[" ".join(parents)].command(last, help=help_text(command))(command)
     return app
+
+
+def _without_subcommand(command: Callable[..., None]) -> Callable[..., None]:
+    """The callback of a group that is ``command`` unless one of its commands is given."""
+
+    @wraps(command)
+    def run(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            command(**given)
+
+    own = inspect.signature(command)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameter = inspect.Parameter("context", kind, annotation=typer.Context)
+    run.__signature__ = own.replace(parameters=[parameter, *own.parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {"context": typer.Context, **command.__annotations__}
+    return run
 
 
 def _chosen(words: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -136,7 +160,7 @@ def _chosen(words: Sequence[str]) -> dict[str, tuple[str, str]]:
         path = " ".join(words[:depth])
         rows = {name: row for name, row in COMMANDS.items() if name == path or name.startswith(f"{path} ")}
         if rows:
-            return rows
+            return {name: row for name, row in COMMANDS.items() if name in rows or path.startswith(f"{name} ")}
     return COMMANDS
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments
+from gantrymq.client.requests import calls
 from gantrymq.client.requests.calls import Call, body_of, success
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import MQBrokerError, MQClientError
@@ -21,6 +22,7 @@ from gantrymq.remoting.bodies.broker import (
     EpochEntryCache,
     HARuntimeInfo,
 )
+from gantrymq.remoting.bodies.route import ClusterInfo
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -46,6 +48,7 @@ _COLD_GET, _COLD_SET = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, RequestCode.UPDA
 _EXCHANGE_HA = RequestCode.EXCHANGE_BROKER_HA_INFO
 _READ_AHEAD_MODE = "READ_AHEAD_MODE"
 _TIMER_ENGINE = "E_T"
+_FORCE = "force"  # not RocketMQ's
 
 
 @checks_arguments()
@@ -69,6 +72,19 @@ class ServerAdmin(AdminBase):
     def ha_status(self, broker: str) -> HARuntimeInfo:
         """The replication of a broker, as it sees it (getBrokerHAStatus)."""
         return self._client.call(broker, question(RequestCode.GET_BROKER_HA_STATUS, HARuntimeInfo))
+
+    def registered_brokers(self) -> dict[str, ClusterInfo]:
+        """The brokers that each name server knows, by its address. See ``when_missing`` for one without an answer."""
+        return self._each({address: address for address in self._name_servers()}, calls.cluster_info())
+
+    def promote(self, slave: str, *, broker_id: int, force: bool = False) -> None:
+        """Make a slave of gantrymq at this address its group's master, without the checks of the command.
+
+        It refuses while its copy has a master, unless ``force``. It answers before it starts again. In RocketMQ a
+        controller sends this (notifyBrokerRoleChanged).
+        """
+        fields = {"masterAddress": slave, "masterBrokerId": str(broker_id), _FORCE: str(force).lower()}
+        self._client.call(slave, _with_fields(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, fields))
 
     def ha_address(self, broker: str) -> str:
         """The address at which a master's slaves get its log, host:port (exchangeBrokerHaInfo)."""

@@ -69,11 +69,14 @@ class HAClientRuntimeInfo(Body, kw_only=True):
     last_write_timestamp: Long = 0
     master_flush_offset: Long = 0
     activated: bool = False
-    # Not RocketMQ's: what the copy does, why it stands still, what it has acknowledged, and the master's end.
+    # Not RocketMQ's: what the copy does, why it stands still, what it has acknowledged, the master's end, when the
+    # tables had followed the master's last (ms), and how many bytes a record has on average.
     state: str | None = None
     reason: str | None = None
     ack_offset: Long | None = None
     master_max_offset: Long | None = None
+    tables_timestamp: Long | None = None
+    record_bytes: Long | None = None
 
 
 class HARuntimeInfo(Body, kw_only=True):

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.header import CommandHeader, Long
+from gantrymq.remoting.header import CommandHeader, Int, Long
 
 
 class GetBrokerConfigResponseHeader(CommandHeader, kw_only=True):
@@ -49,6 +49,17 @@ class NotifyMinBrokerIdChangeRequestHeader(CommandHeader, kw_only=True):
     min_broker_addr: str | None = None
     offline_broker_addr: str | None = None
     ha_broker_addr: str | None = None
+
+
+class NotifyBrokerRoleChangedRequestHeader(CommandHeader, kw_only=True):
+    """NOTIFY_BROKER_ROLE_CHANGED: which broker of a group is its master now."""
+
+    code: ClassVar[int] = RequestCode.NOTIFY_BROKER_ROLE_CHANGED
+
+    master_address: str | None = None
+    master_epoch: Int | None = None
+    sync_state_set_epoch: Int | None = None
+    master_broker_id: Long | None = None
 
 
 class ResetMasterFlushOffsetHeader(CommandHeader, kw_only=True):

@@ -414,6 +414,10 @@ class ConsumeQueue:
             entries.append(encode_entry(entry._replace(tags_code=address) if is_address(address) else entry))
         return memoryview(b"".join(entries))
 
+    def begin_at(self, queue_offset: int) -> None:
+        """Let an empty queue give ``queue_offset`` to its first message. Raises DiskFullError."""
+        self._fill_blank_to(queue_offset)
+
     def _fill_blank_to(self, queue_offset: int) -> None:
         target = queue_offset * UNIT_SIZE
         if self.files.max_offset <= max(self.files.min_offset, 0):

@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gantrymq.errors import StoreError
-from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET
+from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET, is_topic_storable
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import INT_MAX, parse_number
 from gantrymq.model.message import REVIVE_GROUP, SCHEDULE_TOPIC
@@ -37,6 +37,7 @@ from gantrymq.store.queue.consume_queues import ConsumeQueues, is_light
 _OFFSETS, _RESETS, _PULLED = "offsetTable", "resetOffsetTable", "pullOffsetTable"
 _STATIC_TOPICS, _STATIC = "topicQueueMapping.json", "topicQueueMappingInfoMap"
 _SEPARATOR = "@"
+_LONGEST_QUEUE = 1 << 50
 
 
 class GroupOffset(NamedTuple):
@@ -128,6 +129,22 @@ def end_in(queues: ConsumeQueues, topics: Iterable[str] = ()) -> EndOf:
         return queue.max_offset if queue is not None else 0 if topic in topics else None
 
     return end_of
+
+
+def begin_missing_queues(tables: Iterable[GroupTable], queues: ConsumeQueues) -> None:
+    """Let each queue that does not exist begin at the largest offset that a group has committed there.
+
+    A slave lacks the queues without a message in its master's log. At 0 their messages would be behind their groups.
+    Raises DiskFullError.
+    """
+    begins: dict[tuple[str, int], int] = {}
+    for _, topic, offsets in tables:
+        for queue_id, offset in offsets:
+            if is_topic_storable(topic) and queues.get(topic, queue_id) is None:
+                begins[topic, queue_id] = max(offset, begins.get((topic, queue_id), 0))
+    for (topic, queue_id), offset in begins.items():
+        if 0 < offset <= _LONGEST_QUEUE:
+            queues.get_or_create(topic, queue_id).begin_at(offset)
 
 
 def set_back(fs: FileSystem, paths: StorePaths, ahead: Sequence[GroupAhead]) -> None:

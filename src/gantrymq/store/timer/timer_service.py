@@ -57,6 +57,7 @@ from gantrymq.model.message import (
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.delivery import Delivery
 from gantrymq.store.opening import StoreParts
+from gantrymq.store.timer.former_timers import FormerTimers
 from gantrymq.store.timer.redelivery import Redelivery, read_due
 from gantrymq.store.timer.timed_message import NEVER_ENQUEUED_MS, due_ms, key_of, to_deliver
 from gantrymq.store.timer.timer_files import TimerCheckpointFile, TimerMetrics
@@ -93,7 +94,8 @@ class _Snapshot(NamedTuple):
 class TimerMessageService:
     """The timers of a store.
 
-    A message whose topic was deleted since is not delivered, nor a record of POP for such a topic.
+    A message whose topic was deleted since is not delivered, nor a record of POP for such a topic. ``has_caught_up``
+    says whether all that was due was delivered once since the start.
     """
 
     name = "TimerMessageStore"
@@ -104,6 +106,7 @@ class TimerMessageService:
         self.config = config
         self._put, self._append, self._meter = delivery.put, delivery.append, delivery.meter
         self._is_durable, self._ask_for_flush = delivery.is_durable, delivery.ask_for_flush
+        self._former = FormerTimers(delivery.former, parts.log, queues) if delivery.former is not None else None
         self._precision_ms = config.timer_precision_ms
         self._slots = SLOTS
         self._wheel = TimerWheel(fs, paths.timer_wheel, self._slots)
@@ -124,7 +127,7 @@ class TimerMessageService:
         # After the clock was set back: units before this position, in slots before this time, are delivered.
         self._floors: list[tuple[int, int]] = []
         self._unwritten: dict[int, Slot] = {}  # slots that point to units of the log, not written yet
-        self._dirty = False
+        self._dirty = self.has_caught_up = False
         self._waiting: _Snapshot | None = None
         self._saved_ms = self._cleaned_ms = self._counted_ms = 0
         self._failed_reads = 0
@@ -137,6 +140,7 @@ class TimerMessageService:
     def step(self, now_ms: int) -> bool:
         """Put some new messages into the wheel and deliver some that are due. Returns whether there are more."""
         if self._state is None and not self._begin(now_ms):
+            self.has_caught_up = True
             return False
         assert self._state is not None
         state = self._state
@@ -144,7 +148,8 @@ class TimerMessageService:
         self._move_write_time(state, now_ms)
         try:
             more = not self.config.timer_stop_enqueue and self._enqueue(state, now_ms)
-            more |= not self.config.timer_stop_dequeue and self._dequeue(state, now_ms)
+            if not self.config.timer_stop_dequeue and not self._is_reading_all(state):
+                more |= self._dequeue(state, now_ms)
         except BrokenChainError as error:
             self._state = self._recovery.remake(str(error), now_ms, state.queue_offset)
             self._due, self._unwritten, self._floors = array("q"), {}, []
@@ -156,6 +161,7 @@ class TimerMessageService:
         if not 0 <= now_ms - self._cleaned_ms < _CLEAN_INTERVAL_MS:
             self._cleaned_ms = now_ms
             self._timer_log.delete_before(self._log.min_offset)
+        self.has_caught_up |= not more and not self._is_reading_all(state)
         return more
 
     def drain(self) -> None:
@@ -287,14 +293,14 @@ class TimerMessageService:
         offset = max(state.queue_offset, queue.min_offset)
         units = queue.entries(offset, min(max(queue.max_offset - offset, 0), _MESSAGES_A_STEP))
         fresh: list[tuple[TimerUnit, str]] = []
-        more = False
+        more, is_reading_all = False, self._is_reading_all(state)
         try:
             for unit in units.tolist():
                 entry = QueueEntry(*unit)
                 message, due = self._waiting_message(entry, offset, state)
                 if message is not None:
                     self._note_enqueued(message)
-                if message is not None and due >= self._write_ms:
+                if message is not None and due >= (state.read_ms if is_reading_all else self._write_ms):
                     fresh.append((self._unit_of(entry, message, due), message.properties[PROPERTY_REAL_TOPIC]))
                 elif message is not None:
                     self._write(fresh, offset, state)  # first: if it fails, nothing is delivered twice
@@ -319,9 +325,20 @@ class TimerMessageService:
             return None, 0
         message = self._read(entry.phy_offset, entry.size_bytes)
         due = due_ms(message)
-        if due is None or (offset < state.settled_offset and due < state.settled_ms):
+        if message is None or due is None or (offset < state.settled_offset and due < state.settled_ms):
+            return None, 0
+        if self._former is not None and self._former.has_delivered(message, due, state.settled_ms, self._window_ms):
             return None, 0
         return message, due
+
+    def _is_reading_all(self, state: TimerState) -> bool:
+        """Whether the timer topic is still read for the wheel of a promoted slave, which had none.
+
+        Until then nothing is delivered: a message that was recalled is there before the message that recalls it. But a
+        wheel has room for a week: older slots come first.
+        """
+        is_begun = self._former is not None and state.queue_offset < self._ends.queue_offset
+        return is_begun and self._write_ms - state.read_ms <= self._slots * self._precision_ms
 
     def _read(self, phy_offset: int, size: int) -> StoredMessage | None:
         """Read a message; None if it was deleted. An unreadable one is dropped after 50 attempts, with an error."""
@@ -349,7 +366,7 @@ class TimerMessageService:
 
     def _unit_of(self, entry: QueueEntry, message: StoredMessage, due: int) -> TimerUnit:
         """The unit of a message, without the position of the previous unit of its slot (doEnqueue)."""
-        write_ms, window_ms = self._write_ms, self._window_slots * self._precision_ms
+        write_ms, window_ms = self._write_ms, self._window_ms
         magic, slot_ms, ahead_ms = MAGIC_DEFAULT, due, due - write_ms
         if ahead_ms >= window_ms:
             magic |= MAGIC_ROLL
@@ -368,6 +385,10 @@ class TimerMessageService:
         wanted = self.config.timer_roll_window_slots
         max_slots = self._slots - BLANK_SLOTS
         return wanted if 2 <= wanted <= max_slots else max_slots
+
+    @property
+    def _window_ms(self) -> int:
+        return self._window_slots * self._precision_ms
 
     def _write(self, fresh: list[tuple[TimerUnit, str]], offset: int, state: TimerState) -> None:
         """Append units to the timer log and let their slots point to them: the timer topic is read up to ``offset``.
