@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +23,7 @@ from gantrymq.errors import MQBrokerError, MQClientError, NotAStoreError, Remoti
 
 if TYPE_CHECKING:
     from gantrymq.client.settings import ClientSettings
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.ha.mirror import Mirror, Progress
     from gantrymq.store.message_store import MessageStore
     from gantrymq.store.reader import StoreReader
@@ -121,7 +120,7 @@ def _reading(source: BrokerSource, entries: dict[str, str], keep_s: float | None
     for warning in user.warnings:
         warn(warning)
     reading = read_settings({**source.shape(), **given, "transientStorePoolEnable": "false"})
-    return replace(reading, given=user.given, warnings=())
+    return reading._replace(given=user.given, warnings=())
 
 
 def _check(mirror: Mirror, path: Path, reading: Reading) -> None:
