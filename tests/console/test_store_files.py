@@ -15,7 +15,7 @@ import pytest
 
 import runbook_stores
 from gantrymq.clock import ManualClock, SystemClock
-from gantrymq.config.properties import Reading
+from gantrymq.config.reading import Reading
 from gantrymq.console.store import opened
 from gantrymq.console.store.files import FileState, Part, StoreFile, StoreFiles, cells_of, list_files, with_damage
 from gantrymq.console.store.groups import StoreGroupLag, StoreQueueLag, lags_of

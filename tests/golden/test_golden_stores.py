@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gantrymq.config.properties import Reading, read_settings
+from gantrymq.config.properties import read_settings
+from gantrymq.config.reading import Reading
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.record import CheckCRC, Layout, crc_matches, decode_record
 from gantrymq.format.stop_reason import StopReason

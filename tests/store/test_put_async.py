@@ -122,7 +122,7 @@ def test_event_loop_ending_before_sync_affects_no_other_put() -> None:
             asyncio.run(leave())
         assert store.put(Message("orders", b"after it")).status is PutMessageStatus.PUT_OK
         gc.collect()
-        assert not store._durability._loop_flushes, "a loop that is gone is not kept"
+        assert not store._durability._of_disk._of_loops, "a loop that is gone is not kept"
         assert not store.failures
 
 

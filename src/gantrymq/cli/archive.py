@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gantrymq.archive.archiver import Archiver, Round
     from gantrymq.archive.source import ArchiveSource
     from gantrymq.archive.summary import ArchiveSummary
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
 
 Write = Callable[[dict[str, Any]], None]
 ArchiveUri = Annotated[

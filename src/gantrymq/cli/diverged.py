@@ -14,7 +14,7 @@ from gantrymq.cli.terminal import FINDINGS, print_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.ha.divergence import Divergence
 
 

@@ -16,7 +16,7 @@ from gantrymq.cli.stop_signals import interrupt_on_sigterm
 from gantrymq.cli.terminal import FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.tools.export_files import ExportFormat, ExportReport
     from gantrymq.tools.export_plan import ExportSelection
 

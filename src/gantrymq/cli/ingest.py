@@ -20,7 +20,7 @@ from gantrymq.cli.terminal import FINDINGS, print_error, warn
 if TYPE_CHECKING:
     from gantrymq.cli.put_lines import LinePutter, Result
     from gantrymq.cli.stop_signals import StopSignals
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.store.message_store import MessageStore
 
 _STDIN = Path("-")

@@ -15,7 +15,7 @@ from gantrymq.format.stop_reason import StopReason
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.errors import DiskError, StoreError
     from gantrymq.fs.reads import LostPages
     from gantrymq.store.log.commit_log import CommitLog

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +24,7 @@ from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, NotAStore
 
 if TYPE_CHECKING:
     from gantrymq.client.settings import ClientSettings
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.ha.master_link import Connect
     from gantrymq.ha.mirror import Mirror, Progress
     from gantrymq.store.message_store import MessageStore
@@ -137,7 +136,7 @@ def _reading(source: BrokerSource, entries: dict[str, str], keep_s: float | None
     for warning in user.warnings:
         warn(warning)
     reading = read_settings({**source.shape(), **given, "transientStorePoolEnable": "false"})
-    return replace(reading, given=user.given, warnings=())
+    return reading._replace(given=user.given, warnings=())
 
 
 def _check(mirror: Mirror, path: Path, reading: Reading) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gantrymq.cli.terminal import FINDINGS, UNREADABLE_HELP, is_unreadable, progress, warn
 
 if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.errors import StoreError
     from gantrymq.store.queue.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
@@ -29,14 +29,19 @@ def read_writing_options(config_file: Path | None, assignments: list[str] | None
 
     Raises NotHonouredError for a key that says that the store has another form, unless acceptWithoutEffect names it.
     """
-    from gantrymq.config.refused_keys import Work
-
     reading = _read(config_file, assignments)
-    reading.require_honoured(Work.APPEND if appends else Work.WRITE)
+    if reading.entries:
+        from gantrymq.config.refused_keys import Work
+
+        reading.require_honoured(Work.APPEND if appends else Work.WRITE)
     return _warned(reading)
 
 
 def _read(config_file: Path | None, assignments: list[str] | None) -> Reading:
+    if config_file is None and not assignments:
+        from gantrymq.config.reading import Reading
+
+        return Reading()
     from gantrymq.config.properties import read_settings
 
     return read_settings(read_entries(config_file, assignments))

@@ -14,7 +14,7 @@ from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.terminal import DONE, FINDINGS
 
 if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.tools.rebuild import RebuildReport
 
 _SHOWN = 50

@@ -14,7 +14,7 @@ from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.terminal import DONE, FINDINGS, warn
 
 if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.errors import StoreError
     from gantrymq.store.recovery.recovery import RecoveryReport
     from gantrymq.tools.audit.loss_account import LogClaims

@@ -13,7 +13,7 @@ from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.terminal import FINDINGS
 
 if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.tools.salvage import SalvageReport
 
 _SHOWN = 50

@@ -17,7 +17,7 @@ from gantrymq.cli.terminal import DONE, FINDINGS, print_error
 from gantrymq.format.body_text import body_text
 
 if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.errors import StoreError
     from gantrymq.store.log.commit_log import CommitLog
     from gantrymq.store.reader import StoreReader

@@ -16,7 +16,7 @@ from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.terminal import FINDINGS
 
 if TYPE_CHECKING:
-    from gantrymq.config.properties import Reading
+    from gantrymq.config.reading import Reading
     from gantrymq.tools.outlook import Outlook
     from gantrymq.tools.reports import Finding, FindingKind, Severity
     from gantrymq.tools.verify import Verification

@@ -4,9 +4,10 @@ Source: BrokerConfig, BrokerIdentity, NettyServerConfig and BrokerStartup.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gantrymq.config.exporter_settings import ExporterConfig
+from gantrymq.config.frozen import settings
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
 from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.config.guards import Reason, accepted_names, require_honoured
@@ -34,7 +35,7 @@ _NAME = r"[^\s/]{1,127}"  # also a topic name
 _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 
-@dataclass(frozen=True)
+@settings(frozen=True)
 class BrokerConfig(RemotingLimits, ExporterConfig):
     """The settings of one broker. Immutable and validated; raises ConfigError.
 

@@ -3,15 +3,14 @@
 Source: BrokerConfig, ProxyConfig.
 """
 
-from dataclasses import dataclass
-
+from gantrymq.config.frozen import settings
 from gantrymq.config.keys import key
 
 DISABLE, OTLP_GRPC, PROM, LOG = "DISABLE", "OTLP_GRPC", "PROM", "LOG"
 _EXPORTERS = f"{DISABLE}|{OTLP_GRPC}|{PROM}|{LOG}"
 
 
-@dataclass(frozen=True)
+@settings(frozen=True)
 class ExporterConfig:
     """How the metrics of a server are exported. An empty ``metrics_prom_exporter_host`` is the server's bindAddress."""
 

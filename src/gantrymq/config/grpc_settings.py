@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from gantrymq.config.frozen import settings
 from gantrymq.config.keys import check_values, key
 from gantrymq.config.known_keys import THREADS, KeyWithoutEffect, rows_of
 from gantrymq.errors import ConfigError
@@ -93,7 +93,7 @@ WITHOUT_EFFECT: Mapping[str, KeyWithoutEffect] = rows_of(_ACTING, _HARMLESS) | {
 }
 
 
-@dataclass(frozen=True)
+@settings(frozen=True)
 class GrpcConfig:
     """Immutable and validated; raises ConfigError. Only a start reads them.
 

@@ -7,15 +7,15 @@ key, are reported; in a file neither stops the work.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from gantrymq.config.broker_settings import BrokerConfig, is_known
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
 from gantrymq.config.grpc_settings import GrpcConfig
-from gantrymq.config.guards import Reason, accepted_names, require_honoured
 from gantrymq.config.keys import fields_by_key, read_fields
 from gantrymq.config.known_keys import WITHOUT_EFFECT
-from gantrymq.config.refused_keys import ServerKind, Work, key_reasons, refused_keys
+from gantrymq.config.reading import Reading
+from gantrymq.config.refused_keys import ServerKind, Work, key_reasons
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 
@@ -36,24 +36,6 @@ _FIELDS = (fields_by_key(kind) for kind in (MessageStoreConfig, BrokerConfig, Gr
 _EVERY_KEY = sorted({*WITHOUT_EFFECT, *OF_PROXY}.union(*_FIELDS))
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _SPECIAL = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The settings, the keys that were given, and warnings for a person. ``entries`` are the texts of all keys."""
-
-    config: MessageStoreConfig
-    given: frozenset[str]
-    warnings: tuple[str, ...]
-    entries: Mapping[str, str] = field(default_factory=dict)
-
-    def require_honoured(self, work: Work) -> list[Reason]:
-        """Raise NotHonouredError for a key with which ``work`` on the store is refused.
-
-        Returns the reasons that acceptWithoutEffect accepts.
-        """
-        reasons = refused_keys(self.entries, ServerKind.BROKER, work)
-        return require_honoured(reasons, accepted_names(self.config.accept_without_effect))
 
 
 def parse_properties(text: str) -> dict[str, str]:

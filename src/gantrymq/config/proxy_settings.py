@@ -4,9 +4,9 @@ Source: ProxyConfig.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from gantrymq.config.exporter_settings import ExporterConfig
+from gantrymq.config.frozen import settings
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT, GrpcConfig
 from gantrymq.config.keys import check_text, fields_by_key, key, read_fields
 from gantrymq.config.known_keys import AUTH_KEYS
@@ -14,7 +14,7 @@ from gantrymq.config.name_servers import name_server_addresses
 from gantrymq.config.refused_keys import ServerKind, warned_keys
 
 
-@dataclass(frozen=True)
+@settings(frozen=True)
 class ProxyConfig(GrpcConfig, ExporterConfig):
     """The settings of one proxy. Immutable and validated; raises ConfigError.
 

@@ -1,11 +1,10 @@
 """Resource limits of brokers and name servers. The keys are not RocketMQ's."""
 
-from dataclasses import dataclass
-
+from gantrymq.config.frozen import settings
 from gantrymq.config.keys import key
 
 
-@dataclass(frozen=True)
+@settings(frozen=True)
 class RemotingLimits:
     """Limits over all connections of a server and for one request. Read only at the start."""
 

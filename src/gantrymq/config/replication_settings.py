@@ -1,10 +1,10 @@
 """The settings of replication, under RocketMQ's keys and with its defaults (MessageStoreConfig of 5.5.0)."""
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
+from gantrymq.config.frozen import settings
 from gantrymq.config.keys import key
 from gantrymq.config.name_servers import hint, is_address
 from gantrymq.errors import ConfigError
@@ -24,7 +24,7 @@ class BrokerRole(Enum):
     SLAVE = "SLAVE"
 
 
-@dataclass(frozen=True)
+@settings(frozen=True)
 class ReplicationSettings:
     """The role of a broker, its HA server, how many copies an acknowledgement waits for, and what a slave does."""
 

@@ -4,10 +4,10 @@ Every field has the key of a ``broker.conf`` in its metadata. Only keys with an 
 why a default is not RocketMQ's; docs/COMPATIBILITY.md lists them.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+from gantrymq.config.frozen import settings
 from gantrymq.config.keys import check_values, key
 from gantrymq.config.replication_settings import ReplicationSettings
 from gantrymq.errors import ConfigError
@@ -35,7 +35,7 @@ class RecoverRule(Enum):
     V4 = "4.x"
 
 
-@dataclass(frozen=True)
+@settings(frozen=True)
 class MessageStoreConfig(ReplicationSettings):
     """The settings of one store. Immutable and validated; raises ConfigError."""
 

@@ -4,10 +4,11 @@ Source: NamesrvConfig, NettyServerConfig of 5.5.0.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gantrymq.config import broker_settings, guards
+from gantrymq.config.frozen import settings
 from gantrymq.config.guards import Reason
 from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
 from gantrymq.config.refused_keys import ServerKind, refused_keys
@@ -51,7 +52,7 @@ OWN_KEYS = fields_by_key(RemotingLimits).keys() | {
 }
 
 
-@dataclass(frozen=True)
+@settings(frozen=True)
 class NamesrvConfig(RemotingLimits):
     """The settings of one name server. Immutable and validated; raises ConfigError.
 

@@ -5,18 +5,22 @@ Source: CommitLog.handleDiskFlushAndHA.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.flush import FlushRealTimeService, GroupCommitService
 from gantrymq.store.flush_policy import FlushPolicy
-from gantrymq.store.flush_requests import FlushRequest, LoopFlush
+from gantrymq.store.flush_requests import FlushRequest, worse
 from gantrymq.store.slave_acks import SlaveAcks
 
+if TYPE_CHECKING:
+    import asyncio
+
+    from gantrymq.store.loop_flush import LoopFlushes
+
 _PUT_OK = PutMessageStatus.PUT_OK
-_LoopFlushes = WeakKeyDictionary[asyncio.AbstractEventLoop, LoopFlush]
 
 
 class Durability:
@@ -41,8 +45,6 @@ class Durability:
         self.policy = policy
         self._group_commit, self._background, self._slaves = group_commit, background, slaves
         self._wake_flush, self._wake_commit = wake_flush, wake_commit
-        self._loop_flushes: _LoopFlushes = WeakKeyDictionary()
-        self._loop_slaves: _LoopFlushes = WeakKeyDictionary()
 
     def wake_after_put(self, *, waits: bool = True) -> None:
         """Wake the services that have work after a put.
@@ -71,7 +73,7 @@ class Durability:
         at_slaves = slaves.put_request(end_offset) if slaves is not None else None
         status = on_disk.result(self.policy.disk_timeout_s) if on_disk is not None else _PUT_OK
         if slaves is not None and at_slaves is not None:
-            return _worse(at_slaves.result(slaves.timeout_s), status)
+            return worse(at_slaves.result(slaves.timeout_s), status)
         return status
 
     def until_safe(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
@@ -80,10 +82,10 @@ class Durability:
         FLUSH_SLAVE_TIMEOUT counts more than FLUSH_DISK_TIMEOUT. If the sync fails, the future raises its error.
         """
         if not self._waits_for_slaves:
-            return self.until_durable(end_offset)
+            return self._of_disk.until(end_offset)
         if not self.policy.is_sync:
-            return self._until_replicated(end_offset)
-        return _both(self.until_durable(end_offset), self._until_replicated(end_offset))
+            return self._of_slaves.until(end_offset)
+        return self._of_disk.until_both(self._of_slaves, end_offset)
 
     def until_durable(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
         """Return a future of the running event loop that completes when the log is on the disk up to ``end_offset``.
@@ -91,11 +93,7 @@ class Durability:
         The result is PUT_OK, or FLUSH_DISK_TIMEOUT if the flush takes longer than syncFlushTimeout. If the sync fails,
         the future raises its error.
         """
-        loop = asyncio.get_running_loop()
-        loop_flush = self._loop_flushes.get(loop)
-        if loop_flush is None:
-            loop_flush = self._loop_flushes[loop] = LoopFlush(self._request, lambda: self.policy.disk_timeout_s)
-        return loop_flush.until(end_offset)
+        return self._of_disk.until(end_offset)
 
     def flush_soon(self, end_offset: int) -> None:
         """Let the log be flushed up to ``end_offset``, without a wait."""
@@ -113,38 +111,21 @@ class Durability:
     def _waits_for_slaves(self) -> bool:
         return self._slaves is not None and self._slaves.waits
 
-    def _until_replicated(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
-        slaves, loop = self._slaves, asyncio.get_running_loop()
+    @cached_property
+    def _of_disk(self) -> LoopFlushes:
+        from gantrymq.store.loop_flush import LoopFlushes  # imports asyncio, which only coroutines need
+
+        return LoopFlushes(self._request, lambda: self.policy.disk_timeout_s)
+
+    @cached_property
+    def _of_slaves(self) -> LoopFlushes:
+        from gantrymq.store.loop_flush import LoopFlushes
+
+        slaves = self._slaves
         assert slaves is not None, "the caller has asked"
-        loop_slaves = self._loop_slaves.get(loop)
-        if loop_slaves is None:
-            loop_slaves = self._loop_slaves[loop] = LoopFlush(slaves.put_request, lambda: slaves.timeout_s)
-        return loop_slaves.until(end_offset)
+        return LoopFlushes(slaves.put_request, lambda: slaves.timeout_s)
 
     def _request(self, end_offset: int) -> FlushRequest:
         request = self._group_commit.put_request(end_offset)
         self._wake_flush()
         return request
-
-
-def _worse(at_slaves: PutMessageStatus, on_disk: PutMessageStatus) -> PutMessageStatus:
-    return on_disk if at_slaves is _PUT_OK else at_slaves
-
-
-def _both(
-    on_disk: asyncio.Future[PutMessageStatus], at_slaves: asyncio.Future[PutMessageStatus]
-) -> asyncio.Future[PutMessageStatus]:
-    """A future of both outcomes. The error of the sync completes it at once."""
-    both: asyncio.Future[PutMessageStatus] = asyncio.get_running_loop().create_future()
-
-    def done(_: asyncio.Future[PutMessageStatus]) -> None:
-        if both.done():
-            return
-        if on_disk.done() and (error := on_disk.exception()) is not None:
-            both.set_exception(error)
-        elif on_disk.done() and at_slaves.done():
-            both.set_result(_worse(at_slaves.result(), on_disk.result()))
-
-    on_disk.add_done_callback(done)
-    at_slaves.add_done_callback(done)
-    return both

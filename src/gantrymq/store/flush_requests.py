@@ -1,18 +1,15 @@
-"""What a put waits with, for a flush or for slaves: a request of threads, and the futures of an event loop.
+"""What a put of a thread waits with, for a flush or for slaves. Coroutines: :mod:`gantrymq.store.loop_flush`.
 
 A request uses one raw lock instead of a ``concurrent.futures.Future``: with sixteen producers, creating, awaiting and
-waking futures was most of the cost of a put. Coroutines use :class:`LoopFlush`: all puts of one turn of the event loop
-share one request and are completed in one turn, so a sync costs two thread switches (``make bench
-BENCH_ARGS=SYNC_FLUSH``).
+waking futures was most of the cost of a put.
 
-Thread rule: a request belongs to any thread, LoopFlush to the thread of its event loop.
+Thread rule: any thread.
 
 Source: CommitLog.GroupCommitRequest.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 
@@ -76,62 +73,6 @@ class FlushRequest:
             call(self)
 
 
-Waiting = list[asyncio.Future[PutMessageStatus]]
-
-
-class LoopFlush:
-    """Combines the requests of one event loop. Holds no reference that keeps the loop alive.
-
-    ``put_request(end_offset)`` asks for the flush. After ``timeout_s()`` seconds a waiting future gets the status of a
-    late request.
-    """
-
-    def __init__(self, put_request: Callable[[int], FlushRequest], timeout_s: Callable[[], float]) -> None:
-        self._put_request, self._timeout_s = put_request, timeout_s
-        self._waiting: Waiting = []
-        self._end_offset = 0
-
-    def until(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
-        """Return a future that completes when everything up to ``end_offset``, which is written, is safe.
-
-        If the service fails, the future raises its error.
-        """
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        if not self._waiting:
-            loop.call_soon(self._ask, loop)
-        self._waiting.append(future)
-        self._end_offset = max(self._end_offset, end_offset)
-        return future
-
-    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
-        waiting, self._waiting = self._waiting, []
-        request = self._put_request(self._end_offset)
-        timer = loop.call_later(self._timeout_s(), _complete, waiting, request)
-
-        def complete() -> None:
-            timer.cancel()
-            _complete(waiting, request)
-
-        def finished(_: FlushRequest) -> None:
-            try:
-                loop.call_soon_threadsafe(complete)
-            except RuntimeError:  # the loop is closed, so no coroutine waits
-                return
-
-        request.add_done_callback(finished)
-
-
-def _complete(waiting: Waiting, request: FlushRequest) -> None:
-    """Set the outcome of ``request`` on all futures that are not done yet."""
-    try:
-        status, error = request.result(0), None
-    except Exception as failed:
-        status, error = PutMessageStatus.UNKNOWN_ERROR, failed
-    for future in waiting:
-        if future.done():
-            continue
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(status)
+def worse(at_slaves: PutMessageStatus, on_disk: PutMessageStatus) -> PutMessageStatus:
+    """Of the outcomes of both waits the one that counts: FLUSH_SLAVE_TIMEOUT more than FLUSH_DISK_TIMEOUT."""
+    return on_disk if at_slaves is PutMessageStatus.PUT_OK else at_slaves

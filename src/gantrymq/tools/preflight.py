@@ -24,7 +24,8 @@ from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.guards import Level, Reason, Subject, accepted_names
 from gantrymq.config.keys import read_fields
-from gantrymq.config.properties import Reading, parse_properties
+from gantrymq.config.properties import parse_properties
+from gantrymq.config.reading import Reading
 from gantrymq.config.refused_keys import ServerKind, key_reasons
 from gantrymq.errors import (
     ConfigError,

@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gantrymq.clock import Clock
-from gantrymq.config.properties import Reading
+from gantrymq.config.reading import Reading
 from gantrymq.console.store.groups import StoreGroupLag, lags_of
 from gantrymq.errors import GantrymqError, StoreClosedError, StoreError
 from gantrymq.format.names import CONSUMER_OFFSET

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.config.properties import Reading, read_settings
+from gantrymq.config.properties import read_settings
+from gantrymq.config.reading import Reading
 from gantrymq.console.page_request import NavigationEntry, Site
 from gantrymq.console.store.jobs import JobSlot
 from gantrymq.console.store.map import MapPages

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gantrymq.clock import SystemClock
-from gantrymq.config.properties import Reading
+from gantrymq.config.reading import Reading
 from gantrymq.console.store.jobs import JobReporter
 from gantrymq.tools.outlook import Outlook
 from gantrymq.tools.pending.due_times import DueTimes
