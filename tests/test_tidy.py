@@ -45,15 +45,16 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "service": {"clock"},
     "store": BELOW_STORE,
     "remoting": {"logs", "model"},
+    "auth": {"fs"},
     "ha": BELOW_STORE | {"store", "logs"},
     "namesrv": {"clock", "config", "fs", "logs", "model", "remoting", "service"},
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
     "metrics": {"logs", "config", "service"},
-    "broker": BELOW_STORE | {"store", "ha", "remoting", "logs", "filter", "metrics"},
+    "broker": BELOW_STORE | {"store", "ha", "auth", "remoting", "logs", "filter", "metrics"},
     "grpc": {"client", "clock", "config", "format", "logs", "metrics", "model", "remoting"},
     "pytest_plugin": {"embedded"},
     "embedded": BELOW_STORE
-    | {"store", "ha", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},
+    | {"store", "ha", "auth", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},
     "tools": BELOW_STORE | {"store"},
     "page": set(),
     "console": BELOW_STORE

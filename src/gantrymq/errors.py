@@ -8,6 +8,7 @@ In brackets is the class of Python that an error has as a second base::
     GantrymqError
     ├── ConfigError
     ├── NotHonouredError
+    ├── AccessError
     ├── KernelsError
     ├── StoreError
     │   ├── NotAStoreError
@@ -106,6 +107,10 @@ class NotHonouredError(GantrymqError):
     def while_running(self) -> str:
         """The text for a change while a server runs, when nothing can be accepted."""
         return f"{self.reason}; only a start can accept it (acceptWithoutEffect={self.name})"
+
+
+class AccessError(GantrymqError):
+    """A user or a policy that is not accepted, or a change that its sender may not make. No text shows a password."""
 
 
 class KernelsError(GantrymqError):
