@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "service": {"clock"},
     "store": BELOW_STORE,
     "remoting": {"logs", "model"},
-    "auth": {"fs"},
+    "auth": {"fs", "format"},
     "ha": BELOW_STORE | {"store", "logs"},
     "namesrv": {"clock", "config", "fs", "logs", "model", "remoting", "service"},
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},

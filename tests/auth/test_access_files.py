@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from gantrymq.auth.directory import NO_USERS, AccessDirectory
-from gantrymq.auth.files import ACLS, USERS, AccessFiles
+from gantrymq.auth.files import AccessFiles
 from gantrymq.auth.policies import Policy, PolicyType, parse_entry
 from gantrymq.auth.users import User, UserStatus, UserType
 from gantrymq.errors import AccessError, StoreError
+from gantrymq.format.names import ACLS, USERS
 from gantrymq.fs.real import RealFileSystem
 from memory_file_system import MemoryFileSystem
 
@@ -29,20 +30,20 @@ def directory() -> AccessDirectory:
 
 def test_saved_users_and_policies_are_read_again(tmp_path: Path) -> None:
     files, wanted = AccessFiles(RealFileSystem(), tmp_path / "config"), directory()
-    files.save(NO_USERS, wanted)
+    files.save(wanted)
     assert files.load() == wanted
     for name in (USERS, ACLS):
         assert (tmp_path / "config" / name).stat().st_mode & 0o777 == 0o600
-    files.save(wanted, NO_USERS)
+    files.save(NO_USERS)
     assert files.load() == NO_USERS
     assert {path.name for path in (tmp_path / "config").iterdir()} == {USERS, ACLS}  # no backup of what was removed
 
 
 def test_file_that_was_open_to_others_is_private_after_change(tmp_path: Path) -> None:
     files, wanted = AccessFiles(RealFileSystem(), tmp_path), directory()
-    files.save(NO_USERS, wanted)
+    files.save(wanted)
     (tmp_path / USERS).chmod(0o644)
-    files.save(wanted, wanted.delete_user("root", by_super=True))
+    files.save(wanted.delete_user("root", by_super=True))
     assert (tmp_path / USERS).stat().st_mode & 0o777 == 0o600
 
 
@@ -50,7 +51,7 @@ def test_file_that_was_open_to_others_is_private_after_change(tmp_path: Path) ->
 @pytest.mark.parametrize("damage", ["cut", "empty", "zeros", "text", "list", "latin", "blank"])
 def test_damaged_file_stops_start_and_stays(tmp_path: Path, name: str, damage: str) -> None:
     files = AccessFiles(RealFileSystem(), tmp_path)
-    files.save(NO_USERS, directory())
+    files.save(directory())
     raw = (tmp_path / name).read_bytes()
     damaged = {
         "cut": raw[: len(raw) // 2],
@@ -109,7 +110,7 @@ def test_power_cut_leaves_saved_directory_or_newer_one(seed: int, fraction: floa
     fs, first = MemoryFileSystem(), directory()
     fs.make_directory(Path("/store/config"))
     files = AccessFiles(fs.as_file_system() if hasattr(fs, "as_file_system") else fs, Path("/store/config"))
-    files.save(NO_USERS, first)
+    files.save(first)
     left = AccessFiles(fs.crash_clone(fraction, seed), Path("/store/config")).load()
     assert left == first
 

@@ -24,36 +24,45 @@ from gantrymq.auth.directory import AccessDirectory, subject_of, user_of
 from gantrymq.auth.policies import Acl, Action, Policy, PolicyEntry, PolicyType, parse_entry
 from gantrymq.auth.users import User, UserStatus, UserType, check_password, check_username
 from gantrymq.errors import AccessError, StoreError
+from gantrymq.format.names import ACLS, USERS
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import MAX_BYTES, ReplacedFile
 
 Value = TypeVar("Value")
-USERS, ACLS = "users.json", "acls.json"
 _ENTRY = ("resource", "actions", "sourceIps", "decision")
 
 
 class AccessFiles:
-    """The two files below ``directory``."""
+    """The two files below ``directory``. They know what they hold, so that a save writes what has changed."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._users = ReplacedFile(fs, directory / USERS, is_private=True)
         self._acls = ReplacedFile(fs, directory / ACLS, is_private=True)
+        self._held_users: Mapping[str, User] | None = None
+        self._held_acls: Mapping[str, Acl] | None = None
 
     def load(self) -> AccessDirectory:
         """Read both files. Raises StoreError, with line and column, for one that is cut, blank or has another shape."""
-        return AccessDirectory(self._read(self._users, "users", _user), self._read(self._acls, "acls", _acl))
+        users, acls = self._read(self._users, "users", _user), self._read(self._acls, "acls", _acl)
+        self._held_users, self._held_acls = users, acls
+        return AccessDirectory(users, acls)
 
-    def save(self, old: AccessDirectory, new: AccessDirectory) -> None:
+    def save(self, directory: AccessDirectory) -> None:
         """Write what has changed. Returns when it is durable. Raises DiskFullError.
 
         Policies come first: after a crash in between, a deleted user is left without them, and never the other way
         round.
         """
-        if new.acls is not old.acls:
-            self._write(self._acls, {"acls": {subject_of(name): acl_value(acl) for name, acl in new.acls.items()}})
-        if new.users is not old.users:
-            self._write(self._users, {"users": {user.name: _user_value(user) for user in new.users.values()}})
+        users, acls = directory.users, directory.acls
+        if acls is not self._held_acls:
+            self._held_acls = None  # until it is known what the file holds
+            self._write(self._acls, {"acls": {subject_of(name): acl_value(acl) for name, acl in acls.items()}})
+            self._held_acls = acls
+        if users is not self._held_users:
+            self._held_users = None
+            self._write(self._users, {"users": {user.name: _user_value(user) for user in users.values()}})
+            self._held_users = users
 
     def _write(self, file: ReplacedFile, value: Mapping[str, Any]) -> None:
         file.replace(json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n")

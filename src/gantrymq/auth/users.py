@@ -23,6 +23,8 @@ _NOT_IN_NAMES = {"Cc", "Zl", "Zp", "Cs"}
 class NamedEnum(Enum):
     """An enum whose values are RocketMQ's names."""
 
+    __hash__ = object.__hash__  # that of Enum is a method in Python, and each request hashes several items
+
     @classmethod
     def of(cls, name: object) -> Self | None:
         """The item with this name, in any case, or None."""

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from gantrymq.broker import names
-from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.acl.access_control import AccessControl, AccessGuard
+from gantrymq.broker.acl.user_access import UserAccess
 from gantrymq.broker.answers import Answers, DispatchCatchUp
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.context import BrokerContext
@@ -47,14 +48,16 @@ from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.op_batches import OpBatches
 from gantrymq.broker.transactions.producer_check import ProducerCheck
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
+from gantrymq.remoting.acl import SessionCredentials
+from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.client import RemotingClient, SendHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
 from gantrymq.remoting.transport.tls import TlsServer
@@ -102,9 +105,9 @@ class BrokerServer:
         return f"{self.config.broker.broker_ip1}:{self.port}"
 
     @property
-    def access(self) -> AccessControl | None:
-        """Access control; None if it is off. Known after the start."""
-        return self._acl
+    def access(self) -> AccessGuard | None:
+        """Access control by accounts or by users; None if it is off. Known after the start."""
+        return self._guard
 
     # Start
 
@@ -157,12 +160,13 @@ class BrokerServer:
     def _make_state(self) -> None:
         """Construct what exists before the store is open."""
         config, clock = self.config, self._clock
-        self._acl = AccessControl.of_broker(config.broker, self._path)
+        self._users = UserAccess.of_broker(config.broker, self._fs, self._path / "config", clock)
+        self._guard: AccessGuard | None = self._users or AccessControl.of_broker(config.broker, self._path)
         self.pop_waiting = PopWaiting(config, clock)
         blocked = self.pop_waiting.locks.note
         self.tables = Tables.load(config, clock, self._fs, self._path / "config", self._topics_changed, blocked)
         topics, persistence = self.tables.topics, self.tables.persistence
-        self._client = RemotingClient(tls=self._client_tls)
+        self._client = RemotingClient(tls=self._client_tls, hooks=_signing(config.broker))
         self.outer = BrokerOuterAPI(config, topics, self.address, self._client)
         self.replication = Replication(config, clock, self.outer)
         self._new_topics = NewTopics(
@@ -239,14 +243,15 @@ class BrokerServer:
             decisions=decisions,
             outer=self.outer,
             replication=self.replication,
-            answers=Answers(DispatchCatchUp(self.store), self._new_topics.respond, self._acl),
+            answers=Answers(DispatchCatchUp(self.store), self._new_topics.respond, self._guard),
+            users=self._users,
             address=self.address,
         )
         self._periodic = PeriodicWork(context, self._transaction_check)
         self.routes = routes(context)
-        if self._acl is not None:
-            self._acl.require({code: route.permission for code, route in self.routes.items()})
-        hooks = () if self._acl is None else (self._acl.refusal,)
+        if self._guard is not None:
+            self._guard.require({code: route.permission for code, route in self.routes.items()})
+        hooks = () if self._guard is None else (self._guard.refusal,)
         self.dispatcher = dispatcher(context, self.routes, hooks, self._channel_closed)
         broker = self.config.broker
         self._server = RemotingServer(
@@ -331,3 +336,15 @@ class BrokerServer:
         self.sessions.holds.forget(channel)
         self.pop_waiting.forget(channel)
         self._turns.work_through(self.sessions.leave(channel))
+
+
+def _signing(config: BrokerConfig) -> tuple[SendHook, ...]:
+    """The hook that signs the broker's own requests with innerClientAuthenticationCredentials, if they are set."""
+    if config.inner_client is None:
+        return ()
+    credentials = SessionCredentials(*config.inner_client)
+
+    def sign(address: str, command: RemotingCommand) -> None:
+        credentials.sign(command)
+
+    return (sign,)
