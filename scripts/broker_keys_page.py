@@ -10,7 +10,7 @@ from typing import Any
 from gantrymq.config import grpc_settings
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.keys import fields_by_key, write_fields
-from gantrymq.config.known_keys import AUTH_KEYS, OF_NAMESRV, THREADS, WITHOUT_EFFECT, KeyWithoutEffect
+from gantrymq.config.known_keys import AUTH_KEYS_OF_PROXY, OF_NAMESRV, THREADS, WITHOUT_EFFECT, KeyWithoutEffect
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.config.refused_keys import REFUSALS, ServerKind
 from gantrymq.config.settings import MessageStoreConfig
@@ -183,8 +183,8 @@ def proxy_rows(names: Mapping[str, str | None]) -> list[str]:
 def auth_rows() -> list[str]:
     """The table of the keys of AuthConfig, in an rmq-proxy.json."""
     rows = []
-    for key in sorted(AUTH_KEYS - set(grpc_settings.WITHOUT_EFFECT), key=str.lower):
-        row = WITHOUT_EFFECT[key]
+    for key in sorted(AUTH_KEYS_OF_PROXY.keys() - set(grpc_settings.WITHOUT_EFFECT), key=str.lower):
+        row = AUTH_KEYS_OF_PROXY[key]
         rows.append(_row(key, row.default, _without_effect(key, row, ServerKind.PROXY)))
     return rows
 

@@ -8,6 +8,7 @@ In brackets is the class of Python that an error has as a second base::
     GantrymqError
     ├── ConfigError
     ├── NotHonouredError
+    ├── AccessError
     ├── KernelsError
     ├── StoreError
     │   ├── NotAStoreError
@@ -95,18 +96,25 @@ class ConfigError(GantrymqError):
 class NotHonouredError(GantrymqError):
     """A configuration or a store asks for what gantrymq does not do; nothing was touched.
 
-    ``name`` is the key, path or topic under which it can be accepted, ``more`` the number of further reasons.
+    ``name`` is the key, path or topic under which it can be accepted if it ``is_acceptable``, ``more`` the number of
+    further reasons.
     """
 
-    def __init__(self, name: str, reason: str, more: int = 0) -> None:
+    def __init__(self, name: str, reason: str, more: int = 0, *, is_acceptable: bool = True) -> None:
         others = f" ({more} more: gantrymq store preflight lists all)" if more else ""
-        super().__init__(f"{reason}, or accept it with acceptWithoutEffect={name}{others}")
-        self.name, self.reason, self.more = name, reason, more
+        acceptance = f", or accept it with acceptWithoutEffect={name}" if is_acceptable else ""
+        super().__init__(f"{reason}{acceptance}{others}")
+        self.name, self.reason, self.more, self.is_acceptable = name, reason, more, is_acceptable
 
     @property
     def while_running(self) -> str:
         """The text for a change while a server runs, when nothing can be accepted."""
-        return f"{self.reason}; only a start can accept it (acceptWithoutEffect={self.name})"
+        acceptance = f"; only a start can accept it (acceptWithoutEffect={self.name})"
+        return f"{self.reason}{acceptance if self.is_acceptable else ''}"
+
+
+class AccessError(GantrymqError):
+    """A user or a policy that is not accepted, or a change that its sender may not make. No text shows a password."""
 
 
 class KernelsError(GantrymqError):

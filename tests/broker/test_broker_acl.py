@@ -12,8 +12,9 @@ from broker_cases import TIMEOUT_MS, BrokerCase, StartBroker, messages_of
 from structlog.testing import capture_logs
 
 from gantrymq.broker import names
-from gantrymq.broker.acl.access_control import ANY_ACCOUNT, AccessControl, Need
+from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
+from gantrymq.broker.acl.permissions import ANY_ACCOUNT, Need
 from gantrymq.broker.answers import DispatchCatchUp
 from gantrymq.broker.processors.route import Route
 from gantrymq.broker.reads.stored_records import StoredRecords

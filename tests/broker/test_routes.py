@@ -10,7 +10,7 @@ import pytest
 from broker_cases import StartBroker
 
 from gantrymq.broker import processors
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, Permission
+from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, Permission
 from gantrymq.broker.processors import table
 from gantrymq.broker.processors.route import Route
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -23,8 +23,10 @@ def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
 
 
 def test_merge_of_code_served_twice_is_refused() -> None:
-    rows = {RequestCode.PEEK_MESSAGE: Route(answer, ADMINISTRATORS, after_dispatch=False)}
-    assert set(table.merge([rows, {RequestCode.POP_MESSAGE: Route(answer, ADMINISTRATORS, after_dispatch=False)}])) == {
+    rows = {RequestCode.PEEK_MESSAGE: Route(answer, CHANGES_CLUSTER, after_dispatch=False)}
+    assert set(
+        table.merge([rows, {RequestCode.POP_MESSAGE: Route(answer, CHANGES_CLUSTER, after_dispatch=False)}])
+    ) == {
         RequestCode.PEEK_MESSAGE,
         RequestCode.POP_MESSAGE,
     }
@@ -39,7 +41,7 @@ def test_route_without_permission_cannot_be_constructed() -> None:
 
 def test_route_without_after_dispatch_cannot_be_constructed() -> None:
     with pytest.raises(TypeError, match="after_dispatch"):
-        Route(answer, ADMINISTRATORS)  # type: ignore[call-arg]
+        Route(answer, CHANGES_CLUSTER)  # type: ignore[call-arg]
 
 
 def test_routes_of_every_processor_file_are_merged() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantrymq.config.broker_settings import BrokerConfig
+from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.keys import fields_by_key, require_same_at_start, write_fields
 from gantrymq.config.known_keys import WITHOUT_EFFECT, is_read_at_start
 from gantrymq.config.properties import amended, parse_assignments, parse_properties, read_settings
@@ -187,8 +187,7 @@ def test_value_of_wrong_type_is_named(kind: Any, settings: dict[str, Any], said:
         ("storeType", " Default ", None),  # RocketMQ's default
         ("maxHaTransferByteInSecond", "104857600", None),
         ("skipPreOnline", "true", "skipPreOnline has no effect here: no slave acts as a master here"),
-        ("authenticationEnabled", "true", "authenticationEnabled has no effect here: RocketMQ's users "),
-        ("initAuthenticationUser", '{"username":"u","password":"secret"}', "initAuthenticationUser has no effect"),
+        ("migrateAuthFromV1Enabled", "true", "migrateAuthFromV1Enabled has no effect here: accounts of plain_acl.yml"),
         ("sendMessageThreadPoolNums", "64", None),  # tuning of Java's own machinery
         ("brokerName", "broker-b", None),  # it is a broker's: no effect on a store
     ],
@@ -377,3 +376,14 @@ def test_keys_of_paths_and_addresses_are_start_only() -> None:
     found = {name for name in (*ours, *WITHOUT_EFFECT) if places.search(name)}
     assert {name for name in found if name not in at_start and not is_read_at_start(name)} <= live
     assert {"storePathRootDir", "haListenPort", "brokerIP2", "storeType"} <= found
+
+
+def test_secret_value_is_in_no_text() -> None:
+    live, secret = LiveConfig(), '{"username":"root","password":"s3cret"}'
+    live.update({"initAuthenticationUser": secret})
+    assert "initAuthenticationUser=******\n" in live.to_properties()
+    assert "s3cret" not in repr(live.broker)
+    for wrong in (secret + "\x00", secret * 1000, secret.replace("root", "other")):
+        with pytest.raises(ConfigError) as refused:
+            live.update({"initAuthenticationUser": wrong}, running=True)
+        assert "s3cret" not in str(refused.value)

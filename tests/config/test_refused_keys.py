@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gantrymq.config.auth_settings import CLASSES, CREDENTIALS
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
 from gantrymq.config.guards import Level
 from gantrymq.config.keys import fields_by_key
-from gantrymq.config.known_keys import AUTH_KEYS, OF_NAMESRV, WITHOUT_EFFECT
+from gantrymq.config.known_keys import AUTH_KEYS, AUTH_KEYS_OF_PROXY, OF_NAMESRV, WITHOUT_EFFECT
 from gantrymq.config.properties import parse_json, parse_properties, read_settings
 from gantrymq.config.refused_keys import REFUSALS, ServerKind, Work, key_reasons, refused_keys
 from gantrymq.config.settings import MessageStoreConfig
@@ -24,8 +25,11 @@ NAMES = json.loads((COMPATIBILITY / "rocketmq-5.5.0.json").read_text())
 SYNC = {"brokerRole": "SYNC_MASTER"}
 # One configuration for each row: the entries, and the names that accept them.
 REFUSED: list[tuple[ServerKind, dict[str, str], str]] = [
-    (BROKER, {"authenticationEnabled": "true"}, "authenticationEnabled"),
+    (BROKER, {"authenticationEnabled": "true", "aclEnable": "true"}, "authenticationEnabled"),
     (BROKER, {"authorizationEnabled": "true"}, "authorizationEnabled"),
+    *((BROKER, {name: "com.example.Provider"}, name) for name in CLASSES),
+    (BROKER, {"initAuthenticationUser": '{"username":"root"}'}, "initAuthenticationUser"),
+    (BROKER, {"innerClientAuthenticationCredentials": "root:s3cret"}, "innerClientAuthenticationCredentials"),
     (BROKER, {"useTLS": "true"}, "useTLS"),
     (BROKER, {"brokerId": "1"}, "brokerId"),
     (BROKER, {**SYNC, "allAckInSyncStateSet": "true"}, "allAckInSyncStateSet"),
@@ -65,10 +69,12 @@ def test_refused_key_gives_one_line_with_key_value_consequence_and_remedy(
     reasons = [reason for reason in key_reasons(entries, kind) if reason.level is Level.REFUSED]
     assert reasons
     for reason in reasons:
-        assert reason.line.startswith(f"{reason.name}={entries[reason.name]} cannot be honoured: ")
+        shown = "******" if reason.name in CREDENTIALS else entries[reason.name]
+        assert reason.line.startswith(f"{reason.name}={shown} cannot be honoured: ")
         assert reason.remedy
         assert "\n" not in reason.line
-        assert reason.is_accepted(frozenset(names.split(",")))
+        is_about_users = kind is BROKER and reason.name in AUTH_KEYS  # half of it would be open
+        assert reason.is_accepted(frozenset(names.split(","))) != is_about_users
         assert not reason.is_accepted(frozenset({"brokerName"}))
 
 
@@ -81,7 +87,7 @@ def test_every_refused_key_has_test_case() -> None:
 @pytest.mark.parametrize(
     "entries",
     [
-        {"storeType": "DEFAULTROCKSDB "}, {"authenticationEnabled": " TRUE"}, {"configManagerVersion": "v2 "},
+        {"storeType": "DEFAULTROCKSDB "}, {"authorizationEnabled": " TRUE"}, {"configManagerVersion": "v2 "},
         {"brokerId": " 3"}, {"combineCQLoadingCQTypes": " ;defaultRocksDB"},
         {"brokerRole": "SYNC_MASTER ", "allAckInSyncStateSet": " true "},
     ],
@@ -93,6 +99,9 @@ def test_value_with_other_case_or_blanks_is_refused(entries: dict[str, str]) -> 
 @pytest.mark.parametrize(
     "entries",
     [
+        {"authenticationEnabled": "true", "authorizationEnabled": " TRUE", "authenticationProvider": " "},
+        {name: classes[-1] for name, classes in CLASSES.items()},
+        {"authenticationEnabled": "true", "initAuthenticationUser": ' {"username":"root","password":"p=w","x":1} '},
         {"storeType": "default", "authenticationEnabled": "false", "authorizationEnabled": "FALSE", "brokerId": "0"},
         {"configManagerVersion": "v1", "messageStorePlugIn": " ", "combineCQLoadingCQTypes": "default;defaultRocksDB"},
         {"authenticationEnabled": "yes", "enableLmq": "1", "storeType": "rocks"},  # Java: false, false, default
@@ -114,7 +123,8 @@ def test_defaults_of_rocketmq_written_explicitly_give_no_reason() -> None:
     assert key_reasons(defaults, BROKER) == []
     assert key_reasons({name: str(row.default) for name, row in OF_NAMESRV.items()}, NAMESRV) == []
     proxy = {name: row.default for name, row in OF_PROXY.items() if row.default not in (None, "…")}
-    assert key_reasons(proxy | {name: defaults[name] for name in AUTH_KEYS - set(OF_PROXY)}, PROXY) == []
+    auth = {name: row.default for name, row in AUTH_KEYS_OF_PROXY.items() if row.default is not None}
+    assert key_reasons(proxy | auth, PROXY) == []
 
 
 def test_key_effective_only_in_rocketmq_is_refused_or_causes_warning() -> None:
@@ -173,8 +183,8 @@ def test_store_is_always_readable_and_writable_unless_of_other_form() -> None:
 
 
 def test_passwords_are_in_no_reason() -> None:
-    secret = {"initAuthenticationUser": '{"password":"secret"}', "innerClientAuthenticationCredentials": "secret"}
-    assert not any("secret" in reason.line for reason in key_reasons(secret, BROKER))
+    secret = {"initAuthenticationUser": '{"password":"s3cret"}', "innerClientAuthenticationCredentials": "s3cret"}
+    assert not any("s3cret" in reason.line for reason in key_reasons(secret, BROKER))
 
 
 def test_refused_change_of_running_store_changes_nothing() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gantrymq.errors import DiskError, DiskFullError, SyncFailedError
 from gantrymq.fs.api import FileSystem
@@ -79,10 +80,10 @@ class FaultyFileSystem(InterceptedFileSystem):
         if number == self.fail_at or (self.keeps_failing and 0 < self.fail_at < number):
             raise self.error(path)
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> FaultyFile:
+    def open(self, path: Path, **options: Any) -> FaultyFile:
         """Call the inner file system, or raise the error."""
         self._before("open", path)
-        return FaultyFile(self.inner.open(path, writable=writable, create=create, like=like), self._before)
+        return FaultyFile(self.inner.open(path, **options), self._before)
 
     def sync_directory(self, *paths: Path) -> None:
         """Call the inner file system for each directory, or raise the error as a sync does."""

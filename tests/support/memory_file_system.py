@@ -350,7 +350,15 @@ class MemoryFileSystem:
         with self._guard:
             self._journal = [change for change in self._journal if change.of not in what]
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> MemoryFile:
+    def open(
+        self,
+        path: Path,
+        *,
+        writable: bool = False,
+        create: bool = False,
+        like: Path | None = None,
+        is_private: bool = False,
+    ) -> MemoryFile:
         """Open a file."""
         with self._guard:
             inode = self._live.get(path)

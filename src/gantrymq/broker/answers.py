@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.acl.access_control import AccessGuard
 from gantrymq.errors import RemotingConnectError
 from gantrymq.remoting.body import Body
 from gantrymq.remoting.codes import ResponseCode
@@ -89,7 +89,7 @@ class Answers:
 
     caught_up: DispatchCatchUp
     respond: Respond
-    access: AccessControl | None
+    access: AccessGuard | None
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if its sender has the permission."""

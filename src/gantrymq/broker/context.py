@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gantrymq.broker.acl.user_access import UserAccess
 from gantrymq.broker.answers import Answers
 from gantrymq.broker.measures import Measures
 from gantrymq.broker.outer_api import BrokerOuterAPI
@@ -35,4 +36,5 @@ class BrokerContext:
     outer: BrokerOuterAPI
     replication: Replication
     answers: Answers
+    users: UserAccess | None
     address: str

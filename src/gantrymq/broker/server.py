@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from gantrymq.broker import names
-from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.acl.access_control import AccessControl, AccessGuard
+from gantrymq.broker.acl.user_access import UserAccess
 from gantrymq.broker.answers import Answers, DispatchCatchUp
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.context import BrokerContext
@@ -54,7 +55,7 @@ from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.op_batches import OpBatches
 from gantrymq.broker.transactions.producer_check import ProducerCheck
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
 from gantrymq.errors import ConfigError
 from gantrymq.format.names import CONFIG
@@ -66,8 +67,10 @@ from gantrymq.ha.master_link import Connect
 from gantrymq.ha.tls import tls_connect
 from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
+from gantrymq.remoting.acl import SessionCredentials
+from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.client import RemotingClient, SendHook
 from gantrymq.remoting.transport.dispatcher import RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
@@ -120,9 +123,9 @@ class BrokerServer:
         return f"{self.config.broker.broker_ip1}:{self.port}"
 
     @property
-    def access(self) -> AccessControl | None:
-        """Access control; None if it is off. Known after the start."""
-        return self._acl
+    def access(self) -> AccessGuard | None:
+        """Access control by accounts or by users; None if it is off. Known after the start."""
+        return self._guard
 
     # Start
 
@@ -193,12 +196,14 @@ class BrokerServer:
     def _make_state(self) -> None:
         """Construct what exists before the store is open."""
         config, clock = self.config, self._clock
-        self._acl = AccessControl.of_broker(config.broker, self._path)
+        self._users = UserAccess.of_broker(config.broker, self._fs, self._path / "config", clock)
+        self._acl = None if self._users is not None else AccessControl.of_broker(config.broker, self._path)
+        self._guard: AccessGuard | None = self._users or self._acl
         self.pop_waiting = PopWaiting(config, clock)
         blocked = self.pop_waiting.locks.note
         self.tables = Tables.load(config, clock, self._fs, self._path / "config", self._topics_changed, blocked)
         topics, persistence = self.tables.topics, self.tables.persistence
-        self._client = RemotingClient(tls=self._client_tls)
+        self._client = RemotingClient(tls=self._client_tls, hooks=_signing(config.broker))
         self.outer = BrokerOuterAPI(config, topics, self.address, self._client)
         self.replication = Replication(config, clock, self.outer, self._tls)
         self._new_topics = NewTopics(
@@ -282,7 +287,8 @@ class BrokerServer:
             decisions=decisions,
             outer=self.outer,
             replication=self.replication,
-            answers=Answers(DispatchCatchUp(self.store), self._new_topics.respond, self._acl),
+            answers=Answers(DispatchCatchUp(self.store), self._new_topics.respond, self._guard),
+            users=self._users,
             address=self.address,
         )
         if self.store.was_slave:
@@ -292,9 +298,9 @@ class BrokerServer:
         if config.is_slave:
             self.replication.slave = self._make_slave(context)
         self.routes = routes(context)
-        if self._acl is not None:
-            self._acl.require({code: route.permission for code, route in self.routes.items()})
-        hooks: list[RequestHook] = [] if self._acl is None else [self._acl.refusal]
+        if self._guard is not None:
+            self._guard.require({code: route.permission for code, route in self.routes.items()})
+        hooks: list[RequestHook] = [] if self._guard is None else [self._guard.refusal]
         if config.is_slave:
             hooks.append(self._slave_refusals())
         self.dispatcher = dispatcher(context, self.routes, hooks, self._channel_closed)
@@ -431,3 +437,15 @@ class BrokerServer:
         self.sessions.holds.forget(channel)
         self.pop_waiting.forget(channel)
         self._turns.work_through(self.sessions.leave(channel))
+
+
+def _signing(config: BrokerConfig) -> tuple[SendHook, ...]:
+    """The hook that signs the broker's own requests with innerClientAuthenticationCredentials, if they are set."""
+    if config.inner_client is None:
+        return ()
+    credentials = SessionCredentials(*config.inner_client)
+
+    def sign(address: str, command: RemotingCommand) -> None:
+        credentials.sign(command)
+
+    return (sign,)

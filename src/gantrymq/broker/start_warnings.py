@@ -37,8 +37,9 @@ def warn_of_replication(config: LiveConfig) -> None:
     Both are so with RocketMQ's defaults.
     """
     store, broker = config.store, config.broker
-    if broker.acl_enable and store.ha_enable and not store.ha_allowed_slaves and broker.bind_address not in _LOOPBACK:
-        log.warning("aclEnable does not guard the HA port: set haAllowedSlaves, or haEnable=false without slaves")
+    if broker.is_guarded and store.ha_enable and not store.ha_allowed_slaves and broker.bind_address not in _LOOPBACK:
+        guard = "aclEnable" if broker.acl_enable else "authenticationEnabled"
+        log.warning(f"{guard} does not guard the HA port: set haAllowedSlaves, or haEnable=false without slaves")
     if store.broker_role is BrokerRole.SYNC_MASTER and store.in_sync_replicas <= 1:
         log.warning("SYNC_MASTER waits for no slave: set inSyncReplicas=2", in_sync_replicas=store.in_sync_replicas)
 

@@ -87,6 +87,7 @@ def _settings_here(
     return entries, [
         *map(_error_reason, errors),
         *_account_reasons(_live(entries).broker, store),
+        *_user_reasons(_live(entries).broker, StorePaths(store).config),
         *map(_unknown_reason, unknown),
     ]
 
@@ -106,6 +107,23 @@ def _account_reasons(broker: BrokerConfig, store: Path) -> Iterator[Reason]:
         text = str(error) if is_missing else f"{name} has no usable accounts: {error}"
         remedy = f"{'write' if is_missing else 'correct'} the accounts, or set aclEnable=false to take every client"
         yield Reason(Level.REFUSED, subject, name, text, remedy, acceptable=False)
+
+
+def _user_reasons(broker: BrokerConfig, directory: Path) -> Iterator[Reason]:
+    """A reason for a file of users or policies with which a broker with users does not start."""
+    from gantrymq.auth.files import AccessFiles
+    from gantrymq.config.guards import Level, Reason, Subject
+    from gantrymq.errors import StoreError
+    from gantrymq.fs.real import RealFileSystem
+
+    if not broker.authentication_enabled:
+        return
+    try:
+        AccessFiles(RealFileSystem(), directory).load()
+    except StoreError as error:
+        text, _, remedy = error.reason.partition("; ")
+        name = f"config/{error.path.name}"
+        yield Reason(Level.REFUSED, Subject.PATH, name, f"{name} {text}", remedy, acceptable=False)
 
 
 def _settings_there(config: Path | None, assignments: list[str] | None) -> tuple[Mapping[str, str], list[Reason]]:

@@ -87,7 +87,7 @@ def run(
     from gantrymq.namesrv.settings import without_effect
     from gantrymq.remoting.transport.tls import TlsServer
 
-    settings.warn_if_exposed(live.broker.bind_address, acl=live.broker.acl_enable)
+    settings.warn_if_exposed(live.broker.bind_address, acl=live.broker.is_guarded)
     others = without_effect(settings.entries)
     tls, client_tls = settings.tls(), settings.client_tls()
     if live.broker.grpc_server_port >= 0:

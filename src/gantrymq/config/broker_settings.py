@@ -6,6 +6,7 @@ Source: BrokerConfig, BrokerIdentity, NettyServerConfig and BrokerStartup.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gantrymq.config.auth_settings import AuthConfig
 from gantrymq.config.exporter_settings import ExporterConfig
 from gantrymq.config.frozen import settings
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
@@ -18,6 +19,7 @@ from gantrymq.config.keys import (
     key,
     read_fields,
     require_same_at_start,
+    shown_fields,
     write_fields,
 )
 from gantrymq.config.known_keys import WITHOUT_EFFECT, is_read_at_start
@@ -36,7 +38,7 @@ _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 
 @settings(frozen=True)
-class BrokerConfig(RemotingLimits, ExporterConfig):
+class BrokerConfig(RemotingLimits, ExporterConfig, AuthConfig):
     """The settings of one broker. Immutable and validated; raises ConfigError.
 
     ``listen_port`` 0 takes a free port. The default of ``bind_address`` is loopback; RocketMQ's is 0.0.0.0.
@@ -180,6 +182,11 @@ class BrokerConfig(RemotingLimits, ExporterConfig):
         return name_server_addresses("namesrvAddr", self.namesrv_addr)
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether requests are signed: with accounts of plain_acl.yml, or by users."""
+        return self.acl_enable or self.authentication_enabled
+
+    @property
     def is_writable(self) -> bool:
         """Whether brokerPermission allows sends."""
         return self.broker_permission & PERM_WRITE != 0
@@ -279,11 +286,11 @@ class LiveConfig:
     def to_properties(self) -> str:
         """The settings of broker and store as the text of a ``broker.conf``, one key a line.
 
-        Those of gRPC are there if they are not the default.
+        Those of gRPC are there if they are not the default. Passwords are masked.
         """
         default = write_fields(GrpcConfig())
         grpc = {name: text for name, text in write_fields(self.grpc).items() if text != default[name]}
-        entries = self._others | grpc | write_fields(self.store) | write_fields(self.broker)
+        entries = self._others | grpc | write_fields(self.store) | shown_fields(self.broker)
         return "".join(f"{name}={value}\n" for name, value in entries.items())
 
 

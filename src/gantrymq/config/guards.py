@@ -68,5 +68,5 @@ def require_honoured(reasons: Iterable[Reason], accepted: Collection[str]) -> li
     for reason in refused:
         if not reason.is_accepted(accepted):
             more = sum(not other.is_accepted(accepted) for other in refused) - 1
-            raise NotHonouredError(reason.name, reason.line, more)
+            raise NotHonouredError(reason.name, reason.line, more, is_acceptable=reason.acceptable)
     return refused

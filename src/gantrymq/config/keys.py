@@ -21,6 +21,7 @@ _NUMBER = re.compile(r"([+-]?\d{1,99})[lL]*")
 # Characters that end a line or a message property, or that UTF-8 cannot encode.
 _NOT_IN_A_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 MAX_TEXT_LENGTH = 8_192
+MASK = "******"  # shown instead of a secret
 
 
 def key(
@@ -31,15 +32,16 @@ def key(
     max_value: int = INT_MAX,
     allowed: str = "",
     at_start: bool = False,
+    is_secret: bool = False,
 ) -> Any:
     """A dataclass field with RocketMQ's key and the bounds of its number.
 
     Without ``max_value`` the bound is Java's largest int: a longer wait would end a thread with an OverflowError.
     ``allowed`` is a regular expression that a text must match as a whole. A field that is read only ``at_start`` cannot
-    be changed later.
+    be changed later. The value of one that ``is_secret`` is in no error and no answer.
     """
     rules = {"key": name, "min_value": min_value, "max_value": max_value, "allowed": allowed, "at_start": at_start}
-    return field(default=default, metadata=rules)
+    return field(default=default, metadata=rules | {"is_secret": is_secret}, repr=not is_secret)
 
 
 def fields_by_key(kind: Any) -> "dict[str, Field[Any]]":
@@ -59,19 +61,22 @@ def check_values(config: Any) -> None:
             value = _meant(name, default, value)
             object.__setattr__(config, spec.name, value)  # the class is frozen
         if isinstance(value, str):
-            check_text(name, value)
+            check_text(name, value, is_secret=spec.metadata["is_secret"])
             if spec.metadata["allowed"] and not re.fullmatch(spec.metadata["allowed"], value):
                 raise ConfigError(name, value[:64], f"a text that matches {spec.metadata['allowed']}")
         elif isinstance(value, int) and not isinstance(value, bool):
             _check_bounds(name, spec, value)
 
 
-def check_text(name: str, text: str) -> None:
+def check_text(name: str, text: str, *, is_secret: bool = False) -> None:
     """Raise ConfigError if ``text`` is too long for a setting, or has a forbidden character."""
+    if len(text) > MAX_TEXT_LENGTH and is_secret:
+        raise ConfigError(name, MASK, f"at most {MAX_TEXT_LENGTH} characters, not {len(text)}")
     check_length(name, text)
     wrong = _NOT_IN_A_TEXT.search(text)
     if wrong is not None:
-        raise ConfigError(name, text[:64], f"a text without the character U+{ord(wrong[0]):04X}")
+        shown = MASK if is_secret else text[:64]
+        raise ConfigError(name, shown, f"a text without the character U+{ord(wrong[0]):04X}")
 
 
 def check_length(name: str, text: str) -> None:
@@ -85,6 +90,8 @@ def require_same_at_start(running: Any, wanted: Any) -> None:
     has, will_have = write_fields(running), write_fields(wanted)
     for name, spec in fields_by_key(running).items():
         if spec.metadata["at_start"] and has[name] != will_have[name]:
+            if spec.metadata["is_secret"]:
+                raise ConfigError(name, MASK, "only a start reads it")
             raise ConfigError(name, will_have[name], f"it is {has[name]!r}, and only a start reads it")
 
 
@@ -100,6 +107,12 @@ def read_fields(kind: Any, entries: Mapping[str, str]) -> dict[str, Any]:
 def write_fields(config: Any) -> dict[str, str]:
     """A settings object as text entries under RocketMQ's keys, in the order of its fields."""
     return {name: _show(getattr(config, spec.name)) for name, spec in fields_by_key(config).items()}
+
+
+def shown_fields(config: Any) -> dict[str, str]:
+    """As :func:`write_fields`, with a mask for each secret that is set."""
+    secrets = {name for name, spec in fields_by_key(config).items() if spec.metadata["is_secret"]}
+    return {name: MASK if text and name in secrets else text for name, text in write_fields(config).items()}
 
 
 def _check_bounds(name: str, spec: "Field[Any]", number: int) -> None:

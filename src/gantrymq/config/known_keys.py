@@ -8,9 +8,17 @@ The site's page compatibility/broker-keys.md is made from both.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gantrymq.config.auth_settings import AuthConfig
+from gantrymq.config.keys import fields_by_key, write_fields
+
 THREADS = "there are no thread pools here"
-_USERS = "RocketMQ's users and policies are not here; aclEnable and plain_acl.yml control access"
+_MIGRATION = "accounts of plain_acl.yml are not made users at a start here"
 SHUTDOWN = "a shutdown here closes connections at once, and sends no GO_AWAY"
+_AUTH_CACHES = """
+    aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond statefulAuthenticationCacheExpiredSecond
+    statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
+    userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond
+"""
 # Keys that act in RocketMQ, with its defaults, by the warning if one has another value.
 _ACTING = {
     "there is no controller here": """
@@ -80,16 +88,7 @@ _ACTING = {
         "enableNotifyBeforePopCalculateLag=true"
     ),
     "the lag of a group is that of its connected consumers here": "useStaticSubscription=false",
-    _USERS: """
-        aclCacheExpiredSecond=600 aclCacheMaxNum=1000 aclCacheRefreshSecond=60 authenticationEnabled=false
-        authenticationMetadataProvider= authenticationProvider= authenticationStrategy= authenticationWhitelist=
-        authorizationEnabled=false authorizationMetadataProvider= authorizationProvider= authorizationStrategy=
-        authorizationWhitelist= initAuthenticationUser= innerClientAuthenticationCredentials=
-        migrateAuthFromV1Enabled=false statefulAuthenticationCacheExpiredSecond=60
-        statefulAuthenticationCacheMaxNum=10000 statefulAuthorizationCacheExpiredSecond=60
-        statefulAuthorizationCacheMaxNum=10000 userCacheExpiredSecond=600 userCacheMaxNum=1000
-        userCacheRefreshSecond=60
-    """,
+    _MIGRATION: "migrateAuthFromV1Enabled=false",
     "the name servers are those of namesrvAddr": """
         fetchNamesrvAddrByAddressServer=false fetchNameSrvAddrByDnsLookup=false fetchNamesrvAddrInterval=10000
         rmqAddressServerDomain=jmenv.tbsite.net rmqAddressServerSubGroup=nsaddr
@@ -136,6 +135,7 @@ _ACTING = {
 _HARMLESS = {
     "what false says is what happens here": "enableBroadcastOffsetStore enableCompaction timerEnableCheckMetrics",
     "what true says is what happens here": "timerEnableRetryUntilSuccess",
+    "all users and policies are in memory here, and a change is in force at once": _AUTH_CACHES,
     THREADS: """
         ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
         adminBrokerThreadPoolQueueCapacity asyncSendEnable batchDispatchRequestThreadPoolNums
@@ -221,6 +221,10 @@ _START_KEYS = frozenset(
 _START_PREFIXES = ("storePath", "tls.", "authentication", "authorization")
 
 
+# The keys of AuthConfig, which RocketMQ reads from an rmq-proxy.json, too.
+AUTH_KEYS = frozenset(fields_by_key(AuthConfig)) | frozenset(_AUTH_CACHES.split()) | {"migrateAuthFromV1Enabled"}
+
+
 class KeyWithoutEffect(NamedTuple):
     """``default`` is RocketMQ's default of a key that acts there. None: a harmless key, which needs no warning."""
 
@@ -240,8 +244,11 @@ def rows_of(acting: Mapping[str, str], harmless: Mapping[str, str]) -> dict[str,
 
 
 WITHOUT_EFFECT: Mapping[str, KeyWithoutEffect] = rows_of(_ACTING, _HARMLESS)
-# The keys of AuthConfig, which RocketMQ reads from an rmq-proxy.json, too.
-AUTH_KEYS = frozenset(entry.partition("=")[0] for entry in _ACTING[_USERS].split())
+# What they do at a proxy.
+AUTH_KEYS_OF_PROXY: Mapping[str, KeyWithoutEffect] = {
+    name: KeyWithoutEffect("a proxy does not check users here", text)
+    for name, text in write_fields(AuthConfig()).items()
+} | {name: WITHOUT_EFFECT[name] for name in AUTH_KEYS & WITHOUT_EFFECT.keys()}
 # The keys of a name server that act in RocketMQ.
 OF_NAMESRV: Mapping[str, KeyWithoutEffect] = rows_of(
     {

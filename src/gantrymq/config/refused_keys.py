@@ -11,16 +11,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from gantrymq.config.auth_settings import CLASSES, CREDENTIALS, read_credentials
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
 from gantrymq.config.guards import Level, Reason, Subject
-from gantrymq.config.known_keys import AUTH_KEYS, OF_NAMESRV, KeyWithoutEffect, is_acting
+from gantrymq.config.keys import MASK
+from gantrymq.config.known_keys import AUTH_KEYS_OF_PROXY, OF_NAMESRV, KeyWithoutEffect, is_acting
 from gantrymq.config.known_keys import WITHOUT_EFFECT as OF_BROKER
 
 _KEEP_JAVA = "keep this store on RocketMQ's broker"
 _ACL = "set it to false and aclEnable=true, with accounts in plain_acl.yml"
 _SYNC_SET = "a send would wait for inSyncReplicas copies, because only a controller knows which slaves are in sync"
-_OPEN = "users are not checked here, so any client could connect, send and receive"
-_ALLOWED = "policies are not checked here, so any client could send, receive, create and delete everything"
+_OPEN = "a proxy does not check users here, so any client could connect, send and receive"
+_ALLOWED = "a proxy does not check policies here, so any client could send, receive, create and delete everything"
+_UNSIGNED = "a request would have the permissions of any user that it names, because nothing checks signatures"
+_TWO_GUARDS = "access is controlled by users or by the accounts of plain_acl.yml, not by both"
+_OTHER_CLASS = "it is a class of its own, which could let in other users, and only those of RocketMQ are known here"
+_NO_USER = "the super user could not be created, so nobody could create the others"
 _QUEUES = "consume queues in RocksDB are not read here, so their messages would not be delivered"
 _TABLES = "topics, groups and committed offsets in RocksDB are not read here, so groups would begin again"
 _INDEX = "the index in RocksDB is not read here, so queries by key would miss messages"
@@ -70,6 +76,7 @@ class Refusal:
 
     ``values`` names the refused values for people. ``remedy`` is what to do instead of accepting the key. Work that is
     smaller than ``min_work`` or larger than ``max_work`` is not refused. ``group`` is a second name for the acceptance.
+    Without ``acceptable`` a row refuses whatever acceptWithoutEffect names. A value that ``is_secret`` is not shown.
     """
 
     kind: ServerKind
@@ -81,6 +88,8 @@ class Refusal:
     min_work: Work = Work.SERVE
     max_work: Work = Work.SERVE
     group: str = ""
+    acceptable: bool = True
+    is_secret: bool = False
 
 
 def _is_true(text: str, entries: Mapping[str, str]) -> bool:
@@ -142,6 +151,14 @@ def _has_another_certificate(text: str, entries: Mapping[str, str]) -> bool:
     return _is_false(text, entries) and not entries.get("tls.server.certPath", "").strip()
 
 
+def _is_unsigned(text: str, entries: Mapping[str, str]) -> bool:
+    return _is_true(text, entries) and not _is_true(entries.get("authenticationEnabled", ""), entries)
+
+
+def _is_second_guard(text: str, entries: Mapping[str, str]) -> bool:
+    return _is_true(text, entries) and _is_true(entries.get("aclEnable", ""), entries)
+
+
 _BROKER, _NAMESRV, _PROXY = ServerKind.BROKER, ServerKind.NAMESRV, ServerKind.PROXY
 
 
@@ -160,10 +177,44 @@ def _with_queues(key: str) -> Refusal:
     return Refusal(_BROKER, key, _ROCKSDB, wrong, _QUEUES, _unless_used(key, "default"), Work.WRITE)
 
 
+def _of_class(key: str) -> Refusal:
+    """The row of a key with the name of a Java class."""
+    known = CLASSES[key]
+
+    def is_other(text: str, entries: Mapping[str, str]) -> bool:
+        return text.strip() not in ("", *known)
+
+    remedy = f"remove {key}, or set it to {' or '.join(known)}"
+    return Refusal(_BROKER, key, "any other class", is_other, _OTHER_CLASS, remedy, acceptable=False)
+
+
+def _of_credentials(key: str) -> Refusal:
+    """The row of a key with a name and a password as JSON."""
+    name, password = CREDENTIALS[key]
+
+    def is_broken(text: str, entries: Mapping[str, str]) -> bool:
+        try:
+            read_credentials(key, text)
+        except ValueError:
+            return True
+        return False
+
+    remedy = f'set it to {{"{name}":"NAME","{password}":"PASSWORD"}}'
+    return Refusal(_BROKER, key, "no name and password", is_broken, _NO_USER, remedy, acceptable=False, is_secret=True)
+
+
 _ROWS = (
     # Access
-    Refusal(_BROKER, "authenticationEnabled", _ON, _is_true, _OPEN, _ACL),
-    Refusal(_BROKER, "authorizationEnabled", _ON, _is_true, _ALLOWED, _ACL),
+    Refusal(
+        _BROKER, "authenticationEnabled", "true with aclEnable=true", _is_second_guard, _TWO_GUARDS,
+        "set aclEnable=false", acceptable=False,
+    ),
+    Refusal(
+        _BROKER, "authorizationEnabled", "true without authenticationEnabled=true", _is_unsigned, _UNSIGNED,
+        "set authenticationEnabled=true", acceptable=False,
+    ),
+    *map(_of_class, CLASSES),
+    *map(_of_credentials, CREDENTIALS),
     Refusal(
         _BROKER, "useTLS", "true without tls.enable=true", _has_plain_connections, _NOT_ENCRYPTED, "set tls.enable=true"
     ),
@@ -244,7 +295,7 @@ _WARNED: Mapping[ServerKind, Mapping[str, KeyWithoutEffect]] = {
     # A broker that speaks gRPC has the proxy's keys, too.
     ServerKind.BROKER: {name: row for name, row in OF_PROXY.items() if name not in _OF_BROKER_TOO} | dict(OF_BROKER),
     ServerKind.NAMESRV: OF_NAMESRV,
-    ServerKind.PROXY: {**{name: OF_BROKER[name] for name in AUTH_KEYS}, **OF_PROXY},
+    ServerKind.PROXY: {**AUTH_KEYS_OF_PROXY, **OF_PROXY},
 }
 
 
@@ -255,13 +306,18 @@ def refused_keys(entries: Mapping[str, str], kind: ServerKind, work: Work = Work
             Level.REFUSED,
             Subject.KEY,
             row.key,
-            f"{row.key}={entries[row.key].strip()[:64]} cannot be honoured: {row.consequence}",
+            f"{row.key}={_shown(row, entries[row.key])} cannot be honoured: {row.consequence}",
             row.remedy,
             row.group,
+            row.acceptable,
         )
         for row in REFUSALS[kind].values()
         if row.key in entries and row.min_work <= work <= row.max_work and row.is_refused(entries[row.key], entries)
     ]
+
+
+def _shown(row: Refusal, text: str) -> str:
+    return MASK if row.is_secret else text.strip()[:64]
 
 
 def warned_keys(entries: Mapping[str, str], kind: ServerKind, work: Work = Work.SERVE) -> list[Reason]:

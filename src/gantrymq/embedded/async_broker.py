@@ -17,6 +17,7 @@ from typing import Self, TypeVar
 from gantrymq.clock import ShiftedClock
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.restartable_broker import Settings
+from gantrymq.embedded.users import Users
 from gantrymq.model.message import StoredMessage
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class AsyncEmbeddedBroker:
         listen_port: int = 0,
         console: bool = False,
         grpc: bool = False,
+        users: Users | None = None,
     ) -> None:
         self.blocking = EmbeddedBroker(
             store,
@@ -45,6 +47,7 @@ class AsyncEmbeddedBroker:
             listen_port=listen_port,
             console=console,
             grpc=grpc,
+            users=users,
         )
 
     @classmethod

@@ -29,6 +29,7 @@ from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
 from gantrymq.clock import ShiftedClock
 from gantrymq.embedded import stored
 from gantrymq.embedded.restartable_broker import RestartableBroker, Settings
+from gantrymq.embedded.users import Users
 from gantrymq.errors import RemotingError, StoreClosedError
 from gantrymq.model.message import StoredMessage
 from gantrymq.model.message_queue import MAX_QUEUES
@@ -57,7 +58,9 @@ class EmbeddedBroker:
     cannot be honoured: see ``acceptWithoutEffect`` in docs/broker.md). Port 0 means a free one. ``clock`` is
     the broker's clock: advancing it makes delayed messages due. With ``console`` the web console is served at
     :attr:`console`; it needs the extra ``console``, and changes nothing. With ``grpc`` the broker also answers the
-    clients of RocketMQ 5, which speak gRPC; that needs the extra ``grpc`` (raises ConfigError).
+    clients of RocketMQ 5, which speak gRPC; that needs the extra ``grpc`` (raises ConfigError). ``users`` maps names to
+    passwords of super users, or to objects (:mod:`gantrymq.embedded.users`): with them each client must sign as one of
+    these, and needs its permissions.
 
     The start returns when the broker has a route. Raises what BrokerServer.start raises: StoreLockedError,
     RemotingError, …
@@ -72,10 +75,17 @@ class EmbeddedBroker:
         listen_port: int = 0,
         console: bool = False,
         grpc: bool = False,
+        users: Users | None = None,
     ) -> None:
         path = Path(store or "")
         self._life = RestartableBroker(
-            path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port, console=console, grpc=grpc
+            path,
+            settings or {},
+            namesrv_port=namesrv_port,
+            listen_port=listen_port,
+            console=console,
+            grpc=grpc,
+            users=users,
         )
         self._loop: LoopThread | None = None
         self._drops: list[finalize[..., EmbeddedBroker]] = []

@@ -57,7 +57,7 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         find_topic=broker.tables.topics.get,
         find_group=broker.tables.groups.table.get,
         max_body_bytes=lambda: config.store.max_message_size_bytes,
-        is_guarded=access is not None,
+        topic_refusal=access.topic_refusal if access is not None else lambda ip, access_key, topic: None,
     )
     return GrpcServer(
         config.grpc,

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gantrymq.auth.files import AccessFiles
 from gantrymq.broker.ports import ReservedPorts, bind_port
 from gantrymq.clock import ShiftedClock
 from gantrymq.config.broker_settings import LiveConfig
@@ -23,12 +24,15 @@ from gantrymq.config.properties import parse_assignments
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.embedded.grpc_front import OFF
 from gantrymq.embedded.standalone import Extras, Standalone
+from gantrymq.embedded.users import GivenUsers, Users
 from gantrymq.errors import ConfigError, MQBrokerError, RemotingError, StoreClosedError
+from gantrymq.format.names import CONFIG
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import TIMER_TOPIC
 from gantrymq.model.system_names import AUTO_CREATE_TOPIC
 from gantrymq.namesrv.settings import is_known, read_namesrv_config, require_honoured, without_effect
+from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -104,6 +108,8 @@ class RestartableBroker:
     gets them between a stop and the next start.
 
     With ``console`` the web console is served from the first start to :meth:`close`, also while the broker is stopped.
+    ``users`` are created if they are missing (see :mod:`gantrymq.embedded.users`), and turn on authentication and
+    authorization.
 
     Raises ConfigError for an unknown key, an invalid value, or a key of TLS, which the embedded broker does not
     support, and NotHonouredError for a key that cannot be honoured, unless acceptWithoutEffect names it.
@@ -118,6 +124,7 @@ class RestartableBroker:
         listen_port: int = 0,
         console: bool = False,
         grpc: bool = False,
+        users: Users | None = None,
     ) -> None:
         self.store_path, self.clock = store, BrokerClock(self._settle, self._renew)
         self._given = _texts(settings)
@@ -125,6 +132,9 @@ class RestartableBroker:
         if grpc:
             self._given.setdefault("grpcServerPort", "0")
         self._grpc_port = int(self._given.get("grpcServerPort", OFF))
+        self._users = GivenUsers(users or {})
+        if users is not None:
+            self._given = {"authenticationEnabled": "true", "authorizationEnabled": "true"} | self._given
         self._entries = _texts(DEFAULTS) | self._given
         self._config().require_honoured()
         require_honoured(read_namesrv_config(self._entries), without_effect(self._entries))
@@ -199,12 +209,32 @@ class RestartableBroker:
         self._fs = KillableFileSystem(RealFileSystem())
         others = without_effect(entries)
         extras = Extras(given=frozenset(self._given), others=others, clock=self.clock, fs=self._fs)
+        self._add_users()
         pair = Standalone(self.store_path, config, namesrv, extras)
         self._loop = asyncio.get_running_loop()
         await pair.start()
         self._pair = pair
         if self._has_console and self._console is None:
             await self._start_console()
+
+    def _add_users(self) -> None:
+        if self._users.is_empty:
+            return
+        files = AccessFiles(self._fs, self.store_path / CONFIG)
+        files.save(self._users.added_to(files.load()))
+
+    def _client(self) -> RemotingClient:
+        """A client that signs as a super user, if one is known."""
+        credentials = self._credentials
+        if credentials is None:
+            return RemotingClient()
+        return RemotingClient(hooks=[lambda address, command: credentials.sign(command)])
+
+    @property
+    def _credentials(self) -> SessionCredentials | None:
+        user = self._users.super_user
+        known = [(user.name, user.password)] if user is not None else self._config().broker.initial_users
+        return SessionCredentials(*known[0]) if known else None
 
     async def _start_console(self) -> None:
         from gantrymq.client.settings import ClientConfig
@@ -215,7 +245,11 @@ class RestartableBroker:
             from gantrymq.console.server import ConsoleServer
         except ModuleNotFoundError as error:
             raise ImportError(f"console=True needs {error.name}: pip install 'gantrymq[console]'") from error
-        console = ConsoleServer(cluster_site(ClientConfig(self.pair.namesrv_address)), Access())
+        credentials = self._credentials
+        config = ClientConfig(self.pair.namesrv_address)
+        if credentials is not None:
+            config = replace(config, access_key=credentials.access_key, secret_key=credentials.secret_key)
+        console = ConsoleServer(cluster_site(config), Access())
         await console.start()
         self._console = console
 
@@ -267,7 +301,7 @@ class RestartableBroker:
             order=order,
             attributes=f"+message.type={message_type}" if message_type else None,
         )
-        client, pair = RemotingClient(), self.pair
+        client, pair = self._client(), self.pair
         try:
             await _accepted(client, pair.broker_address, RemotingCommand.request(header))
             route = GetRouteInfoRequestHeader(topic=topic)
@@ -280,7 +314,7 @@ class RestartableBroker:
         """Create or change a consumer group. Raises MQBrokerError if the broker refuses."""
         config = SubscriptionGroupConfig(group_name=group, consume_message_orderly=order, retry_max_times=max_retries)
         request = RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode())
-        client = RemotingClient()
+        client = self._client()
         try:
             await _accepted(client, self.pair.broker_address, request)
         finally:

@@ -166,10 +166,19 @@ class FileSystem(Protocol):
     A dangling link does not count as missing: opening or listing it raises StoreError.
     """
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> File:
+    def open(
+        self,
+        path: Path,
+        *,
+        writable: bool = False,
+        create: bool = False,
+        like: Path | None = None,
+        is_private: bool = False,
+    ) -> File:
         """Open a file; with ``create`` create it if it is missing. Raises FileNotFoundError, StorePermissionError.
 
-        A new file gets the owner and mode of the existing file ``like``, as far as the process may set them.
+        A new file gets the owner and mode of the existing file ``like``, as far as the process may set them. One that
+        ``is_private`` is readable and writable by its owner only, from its creation on.
         """
         ...
 

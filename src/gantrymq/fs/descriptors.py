@@ -113,30 +113,30 @@ def sync_errors(path: Path) -> Iterator[None]:
         raise SyncFailedError(path, f"written data may be lost: {error.strerror}") from error
 
 
-def open_descriptor(path: Path, flags: int) -> int:
-    """Open a file, with ``flags``. Raises NotAStoreError for a directory or a pipe.
+def open_descriptor(path: Path, flags: int, mode: int = 0o644) -> int:
+    """Open a file, with ``flags``. A new one has the ``mode``. Raises NotAStoreError for a directory or a pipe.
 
     Without O_NONBLOCK, which has no effect on files, opening a pipe would wait for its other end.
     """
     with named_errors(path):
-        fd = _made_by_root(path, flags) if flags & os.O_CREAT and os.geteuid() == 0 else -1
+        fd = _made_by_root(path, flags, mode) if flags & os.O_CREAT and os.geteuid() == 0 else -1
         if fd < 0:
-            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
-        mode = os.fstat(fd).st_mode
-        if stat.S_ISDIR(mode) or stat.S_ISFIFO(mode):
+            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+        kind = os.fstat(fd).st_mode
+        if stat.S_ISDIR(kind) or stat.S_ISFIFO(kind):
             os.close(fd)
-            raise NotAStoreError(path, _WRONG_KIND[errno.EISDIR] if stat.S_ISDIR(mode) else _PIPE)
+            raise NotAStoreError(path, _WRONG_KIND[errno.EISDIR] if stat.S_ISDIR(kind) else _PIPE)
     return fd
 
 
-def _made_by_root(path: Path, flags: int) -> int:
+def _made_by_root(path: Path, flags: int, mode: int) -> int:
     """Create a new file as root, for the directory's owner; -1 if the name exists.
 
     The owner of an existing file must not change.
     """
     with _directory_of(path) as directory:
         try:
-            fd = os.open(path.name, flags | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
+            fd = os.open(path.name, flags | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=directory)
         except FileExistsError:
             return -1
         inherit_owner(fd, directory)

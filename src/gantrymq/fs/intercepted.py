@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gantrymq.errors import DiskError
 from gantrymq.fs.api import Bytes, Entry, File, FileLock, FileSystem, Identity
@@ -117,12 +118,10 @@ class InterceptedFileSystem:
     def _before(self, operation: str, path: Path) -> None:
         """The hook: called before the operation is passed on. It may raise."""
 
-    def open(
-        self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None
-    ) -> InterceptedFile:
+    def open(self, path: Path, **options: Any) -> InterceptedFile:
         """Call the hook, then the inner file system. The file calls the same hook."""
         self._before("open", path)
-        return InterceptedFile(self.inner.open(path, writable=writable, create=create, like=like), self._before)
+        return InterceptedFile(self.inner.open(path, **options), self._before)
 
     def scan(self, path: Path) -> list[Entry]:
         """Call the hook, then the inner file system."""

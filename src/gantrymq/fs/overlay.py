@@ -216,7 +216,13 @@ class OverlayFileSystem:
         self._directories: set[Path] = set()
 
     def open(
-        self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None
+        self,
+        path: Path,
+        *,
+        writable: bool = False,
+        create: bool = False,
+        like: Path | None = None,
+        is_private: bool = False,
     ) -> OverlayFile:
         """Open a file of the view; only files opened for writing are kept."""
         if (changed := self._changed_file(path)) is not None:

@@ -247,11 +247,20 @@ def _ask_for_just(mapping: mmap.mmap, descriptor: int, position: int, length: in
 class RealFileSystem:
     """The operating system's file system; see :class:`gantrymq.fs.api.FileSystem`."""
 
-    def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> RealFile:
+    def open(
+        self,
+        path: Path,
+        *,
+        writable: bool = False,
+        create: bool = False,
+        like: Path | None = None,
+        is_private: bool = False,
+    ) -> RealFile:
         """Open a file."""
         flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
         flags |= os.O_EXCL if create and like is not None else 0  # root must not change the owner of a link's target
-        file = RealFile(path, descriptor := open_descriptor(path, flags), writable=writable)
+        mode = 0o600 if is_private else 0o644
+        file = RealFile(path, descriptor := open_descriptor(path, flags, mode), writable=writable)
         if like is not None:
             copy_owner(descriptor, like)
         return file

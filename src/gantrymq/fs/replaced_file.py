@@ -23,10 +23,13 @@ _BLANKS = b" \t\r\n\v\f\0"  # a power cut leaves zeros, too
 
 
 class ReplacedFile:
-    """The file at ``path``. Thread rule: one thread loads and replaces; any thread reads."""
+    """The file at ``path``. Thread rule: one thread loads and replaces; any thread reads.
 
-    def __init__(self, fs: FileSystem, path: Path) -> None:
-        self._fs = fs
+    One that ``is_private`` is for its owner only, and keeps no backup of what was removed from it.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, *, is_private: bool = False) -> None:
+        self._fs, self._is_private = fs, is_private
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
         self.refused = ""
@@ -83,7 +86,7 @@ class ReplacedFile:
         except DiskFullError:
             self._fs.remove(fresh)
             raise
-        if self._fs.exists(self.path) and not self.refused:
+        if not self._is_private and not self.refused and self._fs.exists(self.path):
             self._fs.rename(self.path, self._backup)
         self._fs.rename(fresh, self.path)
         self.refused = ""
@@ -100,7 +103,8 @@ class ReplacedFile:
     def _write(self, path: Path, data: bytes) -> None:
         # The new file must not be readable for more users than the old one: a namesrv.conf can contain a password.
         like = next(filter(self._fs.exists, (self.path, self._backup)), None)
-        file = self._fs.open(path, writable=True, create=True, like=like)
+        like = None if self._is_private else like
+        file = self._fs.open(path, writable=True, create=True, like=like, is_private=self._is_private)
         try:
             file.resize(0)
             file.write_at(0, data)

@@ -12,6 +12,8 @@ VERSION_5_5_0 = 513
 VERSION_5_5_1 = 515
 # From this version on clients read standard JSON. Older ones need fastjson's (MQVersion.V4_9_4).
 VERSION_4_9_4 = 401
+# Up to this version clients leave a field of queries out of the signature (MQVersion.V4_9_3).
+VERSION_4_9_3 = 399
 # MQVersion lists V3_9_1_SNAPSHOT, V3_9_1, V3_9_2_SNAPSHOT … V5_9_9 from this number on. Earlier names are irregular.
 _FIRST_REGULAR, _FIRST_REGULAR_NAME = 196, 392
 _HIGHER_VERSION = 612

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import StoreError
-from gantrymq.format.names import offset_name
+from gantrymq.format.names import PRIVATE, offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import BLANK_SIZE
 from gantrymq.format.stop_reason import StopReason
@@ -249,7 +249,7 @@ class _Salvage:
 
     def _write(self, path: Path, data: bytes | NDArray[np.uint8]) -> None:
         self._fs.make_directory(path.parent)
-        file = self._fs.open(path, writable=True, create=True)
+        file = self._fs.open(path, writable=True, create=True, is_private=path.name in PRIVATE)
         try:
             file.write_at(0, data if isinstance(data, bytes) else data.data)
             file.sync()

@@ -1,210 +1,28 @@
-"""Access control: every request is checked before its processor runs.
+"""Access control by the accounts of plain_acl.yml: every request is checked before its processor runs.
 
-A :class:`Permission` stands beside the processor in the broker's table of request codes. It reads the same typed header
-or body as the processor, so both always act on the same topics and groups. A code without a row is for administrators.
+Its needs are those of :mod:`gantrymq.broker.acl.permissions`. A code without a row is for administrators.
 
-Source: PlainAccessValidator, PlainPermissionManager, FileWatchService, PlainAccessResource, Permission (4.9.8),
-DefaultAuthorizationContextBuilder (5.5.0).
+Source: PlainAccessValidator, PlainPermissionManager, FileWatchService (4.9.8).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
-from gantrymq.broker import names
 from gantrymq.broker.acl.accounts import PUB, SUB, Account, Accounts, parse_accounts
+from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, Need, Permission
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, SessionCredentials, signature_matches
-from gantrymq.remoting.bodies.client import (
-    CheckClientRequestBody,
-    HeartbeatData,
-    LockBatchRequestBody,
-    QueryAssignmentRequestBody,
-    UnlockBatchRequestBody,
-)
-from gantrymq.remoting.bodies.pop import BatchAckMessageRequestBody
-from gantrymq.remoting.body import decode_request
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.header import CommandHeader
-from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
-from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, EndTransactionRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 
 WATCH_INTERVAL_MS = 500
-
-
-class Need(NamedTuple):
-    """A permission on a topic or a group. If ``permission`` is a sum, any one of its bits suffices."""
-
-    name: str
-    permission: int
-    is_group: bool
-
-
-class Permission(NamedTuple):
-    """``needs`` returns the needs of a request. None means that only administrators may send it."""
-
-    needs: Callable[[RemotingCommand], Iterable[Need]] | None
-
-
-# For requests that change the broker, or that show more than one topic or group.
-ADMINISTRATORS = Permission(None)
-# For requests whose answer does not depend on topics or groups.
-ANY_ACCOUNT = Permission(lambda _: ())
-
-
-def send(header: type[CommandHeader]) -> Permission:
-    """PUB on the header's topic."""
-
-    def needs(request: RemotingCommand) -> Iterator[Need]:
-        request_header: Any = request.read(header)
-        yield _topic(request_header.topic, PUB)
-
-    return Permission(needs)
-
-
-def look(header: type[CommandHeader]) -> Permission:
-    """PUB or SUB on the header's topic, because producers ask for the bounds of queues too."""
-    return _of_fields(header, "", ("topic",), PUB | SUB)
-
-
-def read(header: type[CommandHeader]) -> Permission:
-    """SUB on the header's topic."""
-    return _of_fields(header, "", ("topic",), SUB)
-
-
-def consume(header: type[CommandHeader], *, group: str = "consumer_group", topics: tuple[str, ...] = ()) -> Permission:
-    """SUB on the group and on each topic in these fields of the header. A field may list several, separated by ";"."""
-    return _of_fields(header, group, topics, SUB)
-
-
-def _of_fields(header: type[CommandHeader], group: str, topics: tuple[str, ...], permission: int) -> Permission:
-    def needs(request: RemotingCommand) -> Iterator[Need]:
-        request_header = request.read(header)
-        if group:
-            yield _group(getattr(request_header, group))
-        for field in topics:
-            text: str | None = getattr(request_header, field)
-            # Stripped, because processors strip the name too.
-            yield from (
-                _topic(name, permission) for text_part in (text or "").split(";") if (name := text_part.strip())
-            )
-
-    return Permission(needs)
-
-
-def _heart_beat(request: RemotingCommand) -> Iterator[Need]:
-    for consumer in decode_request(HeartbeatData, request.body).consumer_data_set:
-        yield _group(consumer.group_name)
-        yield from (_topic(subscription.topic) for subscription in consumer.subscription_data_set)
-
-
-def _unregister(request: RemotingCommand) -> Iterator[Need]:
-    group = request.read(UnregisterClientRequestHeader).consumer_group
-    if group is not None:
-        yield _group(group)
-
-
-def _check_client(request: RemotingCommand) -> Iterator[Need]:
-    body = decode_request(CheckClientRequestBody, request.body)
-    if body.group is not None:
-        yield _group(body.group)
-    if body.subscription_data is not None:
-        yield _topic(body.subscription_data.topic)
-
-
-def _assignment(request: RemotingCommand) -> Iterator[Need]:
-    body = decode_request(QueryAssignmentRequestBody, request.body)
-    yield _group(body.consumer_group)
-    yield _topic(body.topic)
-
-
-def popped(header: type[CommandHeader]) -> Permission:
-    """SUB on the group and on the topic of the header. A retry topic of version 1 counts as the topic that it is for.
-
-    Its name does not show where the group ends.
-    """
-
-    def needs(request: RemotingCommand) -> Iterator[Need]:
-        request_header: Any = request.read(header)
-        yield _group(request_header.consumer_group)
-        yield _topic(request_header.topic.removeprefix(f"{names.RETRY_PREFIX}{request_header.consumer_group}_"))
-
-    return Permission(needs)
-
-
-def _batch_ack(request: RemotingCommand) -> Iterator[Need]:
-    for ack in decode_request(BatchAckMessageRequestBody, request.body).acks if request.body else ():
-        yield _group(ack.consumer_group)
-        yield _topic(ack.topic)
-
-
-def _locks(body: type[LockBatchRequestBody | UnlockBatchRequestBody]) -> Permission:
-    def needs(request: RemotingCommand) -> Iterator[Need]:
-        request_body = decode_request(body, request.body)
-        yield _group(request_body.consumer_group)
-        yield from (_topic(topic) for topic in {queue.topic for queue in request_body.mq_set})
-
-    return Permission(needs)
-
-
-def end_transaction(real_topic_at: Callable[[int], str | None]) -> Permission:
-    """PUB on the topic that the half message at the offset is for, and on the one that the request names.
-
-    An answer to a check names RMQ_SYS_TRANS_HALF_TOPIC. ``real_topic_at`` is None where there is no half message.
-    """
-
-    def needs(request: RemotingCommand) -> Iterator[Need]:
-        header = request.read(EndTransactionRequestHeader)
-        for topic in {header.topic, real_topic_at(header.commit_log_offset)}:
-            if topic and topic != names.TRANS_HALF_TOPIC:
-                yield _topic(topic, PUB)
-
-    return Permission(needs)
-
-
-def send_back(topic_at: Callable[[int], str | None]) -> Permission:
-    """SUB on the group that gets the message, and on the topic of the record at the offset.
-
-    ``topic_at`` returns that topic, or None if there is no record.
-    """
-
-    def needs(request: RemotingCommand) -> Iterator[Need]:
-        header = request.read(ConsumerSendMsgBackRequestHeader)
-        yield _group(header.group)
-        topic = topic_at(header.offset)
-        if topic is not None:
-            yield _topic(topic)
-
-    return Permission(needs)
-
-
-HEART_BEAT = Permission(_heart_beat)
-UNREGISTER_CLIENT = Permission(_unregister)
-CHECK_CLIENT_CONFIG = Permission(_check_client)
-QUERY_ASSIGNMENT = Permission(_assignment)
-BATCH_ACK_MESSAGE = Permission(_batch_ack)
-LOCK_BATCH_MQ, UNLOCK_BATCH_MQ = _locks(LockBatchRequestBody), _locks(UnlockBatchRequestBody)
-
-
-def _group(name: str) -> Need:
-    return Need(name, SUB, is_group=True)
-
-
-def _topic(name: str, permission: int = SUB) -> Need:
-    """The need for a topic. A retry topic belongs to its group: a consumer sends to it and reads it.
-
-    The name of a POP retry topic has the topic after the group (``%RETRY%group+topic``).
-    """
-    if name.startswith(names.RETRY_PREFIX):
-        return _group(name[len(names.RETRY_PREFIX) :].partition("+")[0])
-    return Need(name, permission, is_group=False)
 
 
 _State = tuple[int, int]
@@ -224,6 +42,41 @@ class _Claim(NamedTuple):
     code: int
     is_signed: Callable[[str], bool]
     needs: Callable[[], Iterable[Need]] | None
+
+
+class AccessGuard(Protocol):
+    """Access control of either kind, as the broker's ports use it. Thread rule: the event loop's thread."""
+
+    def require(self, permissions: Mapping[int, Permission]) -> None:
+        """Set the permission of each request code."""
+        ...
+
+    def reload(self) -> None:
+        """Do what has to be done every half second."""
+        ...
+
+    def secret_of(self, access_key: str) -> str | None:
+        """The secret of an account or a user; None if there is none of this name."""
+        ...
+
+    def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
+        """Why a request or a call is not signed by a known account, or None. ``is_signed`` takes the secret.
+
+        Without an access key nothing is signed.
+        """
+        ...
+
+    def topic_refusal(self, ip: str, access_key: str, topic: str) -> str | None:
+        """Why a caller with a verified signature may neither send to a topic nor read it, or None."""
+        ...
+
+    def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """The answer that refuses a request, or None if the request is allowed."""
+        ...
+
+    def recheck(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
+        """A check to repeat when a held request is answered: the reason to refuse it then, or None."""
+        ...
 
 
 class AccessControl:
@@ -282,9 +135,19 @@ class AccessControl:
         admin = next(admins, None)
         return None if admin is None else SessionCredentials(admin.access_key, admin.secret_key)
 
-    def is_white(self, ip: str) -> bool:
-        """Whether requests from an address need no signature."""
-        return self._accounts.is_white(ip)
+    def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
+        """Why a call is not signed by an account, or None. One without an access key is fine from a white address."""
+        if not access_key:
+            return None if self._accounts.is_white(ip) else "No accessKey is configured"
+        account = self._accounts.by_key.get(access_key)
+        if account is None:
+            return f"No acl config for {access_key[:128]}"
+        return None if is_signed(account.secret_key) else f"Check signature failed for accessKey={access_key[:128]}"
+
+    def topic_refusal(self, ip: str, access_key: str, topic: str) -> str | None:
+        """Why a caller with a verified signature may neither send to a topic nor read it, or None."""
+        needs = [Need(topic, PUB | SUB, is_group=False)]
+        return self._wrong(_Claim(ip, access_key, RequestCode.GET_TOPIC_CONFIG, lambda secret: True, lambda: needs))
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
@@ -308,7 +171,7 @@ class AccessControl:
         )
 
     def _claim(self, channel: Channel, request: RemotingCommand) -> _Claim:
-        permission = self._permissions.get(request.code, ADMINISTRATORS)
+        permission = self._permissions.get(request.code, CHANGES_CLUSTER)
         return _Claim(
             ip=channel.address.rpartition(":")[0].strip("[]"),
             access_key=request.ext_fields.get(ACCESS_KEY),

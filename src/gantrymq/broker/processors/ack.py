@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 
 from gantrymq.broker import refusals
-from gantrymq.broker.acl.access_control import BATCH_ACK_MESSAGE, popped
+from gantrymq.broker.acl.permissions import BATCH_ACK_MESSAGE, popped
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.broker.pop.checks import require_revive_queue

@@ -9,7 +9,7 @@ import asyncio
 import math
 import shutil
 
-from gantrymq.broker.acl.access_control import ADMINISTRATORS
+from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, READS_CLUSTER
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
 from gantrymq.broker.names import SCHEDULE_TOPIC
@@ -21,6 +21,7 @@ from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.tables.versioned_table import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.known_keys import AUTH_KEYS
 from gantrymq.config.properties import parse_properties
 from gantrymq.config.refused_keys import ServerKind, warned_keys
 from gantrymq.errors import ConfigError, GantrymqError, NotHonouredError
@@ -38,7 +39,7 @@ from gantrymq.remoting.transport.channel import Channel
 
 _PERMISSION = "brokerPermission"
 # Not updatable whatever configBlackList says: the list itself, the locations of files, access control.
-_NEVER_UPDATED = {"configBlackList", "brokerConfigPath", "rocketmqHome", "aclEnable", "aclPlainFile"}
+_NEVER_UPDATED = {"configBlackList", "brokerConfigPath", "rocketmqHome", "aclEnable", "aclPlainFile"} | AUTH_KEYS
 VERSION_TEXT = "V5_5_0"
 _FORCE = "force"  # not RocketMQ's: a field of NOTIFY_BROKER_ROLE_CHANGED
 _WITH_GRPC = (
@@ -239,12 +240,12 @@ def routes(context: BrokerContext) -> Routes:
         context.address,
     )
     return {
-        RequestCode.UPDATE_BROKER_CONFIG: Route(broker.update_config, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.GET_BROKER_CONFIG: Route(broker.get_config, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.GET_BROKER_RUNTIME_INFO: Route(broker.runtime_info, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.GET_BROKER_HA_STATUS: Route(broker.ha_status, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.EXCHANGE_BROKER_HA_INFO: Route(broker.exchange_ha_info, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.NOTIFY_BROKER_ROLE_CHANGED: Route(broker.change_role, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Route(broker.clean_queues, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.DELETE_EXPIRED_COMMITLOG: Route(broker.delete_expired, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.UPDATE_BROKER_CONFIG: Route(broker.update_config, CHANGES_CLUSTER, after_dispatch=False),
+        RequestCode.GET_BROKER_CONFIG: Route(broker.get_config, READS_CLUSTER, after_dispatch=False),
+        RequestCode.GET_BROKER_RUNTIME_INFO: Route(broker.runtime_info, READS_CLUSTER, after_dispatch=False),
+        RequestCode.GET_BROKER_HA_STATUS: Route(broker.ha_status, READS_CLUSTER, after_dispatch=False),
+        RequestCode.EXCHANGE_BROKER_HA_INFO: Route(broker.exchange_ha_info, CHANGES_CLUSTER, after_dispatch=False),
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED: Route(broker.change_role, CHANGES_CLUSTER, after_dispatch=False),
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Route(broker.clean_queues, CHANGES_CLUSTER, after_dispatch=False),
+        RequestCode.DELETE_EXPIRED_COMMITLOG: Route(broker.delete_expired, CHANGES_CLUSTER, after_dispatch=False),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gantrymq.broker import refusals
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, consume
+from gantrymq.broker.acl.permissions import GET, READS_CLUSTER, consume, consume_directly, group_in, on, topic_in
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.processors.route import Route, Routes
@@ -236,26 +236,38 @@ def routes(context: BrokerContext) -> Routes:
     )
     return {
         RequestCode.GET_CONSUMER_CONNECTION_LIST: Route(
-            clients.consumers, consume(GetConsumerConnectionListRequestHeader), after_dispatch=False
+            clients.consumers,
+            consume(GetConsumerConnectionListRequestHeader, group_in(), actions=GET),
+            after_dispatch=False,
         ),
-        RequestCode.GET_PRODUCER_CONNECTION_LIST: Route(clients.producers, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.GET_ALL_PRODUCER_INFO: Route(clients.all_producers, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Route(clients.who_consumes, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: Route(clients.producers, READS_CLUSTER, after_dispatch=False),
+        RequestCode.GET_ALL_PRODUCER_INFO: Route(clients.all_producers, READS_CLUSTER, after_dispatch=False),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Route(
+            clients.who_consumes, on(QueryTopicConsumeByWhoRequestHeader, GET, topic_in()), after_dispatch=False
+        ),
         RequestCode.QUERY_TOPICS_BY_CONSUMER: Route(
-            clients.topics_of, consume(QueryTopicsByConsumerRequestHeader, group="group"), after_dispatch=False
+            clients.topics_of,
+            consume(QueryTopicsByConsumerRequestHeader, group_in("group"), actions=GET),
+            after_dispatch=False,
         ),
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Route(
             clients.subscription,
-            consume(QuerySubscriptionByConsumerRequestHeader, group="group", topics=("topic",)),
+            consume(QuerySubscriptionByConsumerRequestHeader, group_in("group"), topic_in(), actions=GET),
             after_dispatch=False,
         ),
         RequestCode.GET_CONSUMER_RUNNING_INFO: Route(
-            clients.running_info, consume(GetConsumerRunningInfoRequestHeader), after_dispatch=False
+            clients.running_info,
+            consume(GetConsumerRunningInfoRequestHeader, group_in(), actions=GET),
+            after_dispatch=False,
         ),
-        RequestCode.CONSUME_MESSAGE_DIRECTLY: Route(clients.consume_directly, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: Route(
+            clients.consume_directly,
+            consume_directly(context.storage.records.topic_at),
+            after_dispatch=False,
+        ),
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Route(
             clients.status,
-            consume(GetConsumerStatusRequestHeader, group="group", topics=("topic",)),
+            consume(GetConsumerStatusRequestHeader, topic_in(), group_in("group"), actions=GET),
             after_dispatch=False,
         ),
     }

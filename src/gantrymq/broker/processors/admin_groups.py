@@ -5,8 +5,9 @@ Source: AdminBrokerProcessor.
 
 from __future__ import annotations
 
+from gantrymq.auth.policies import Action
 from gantrymq.broker import names
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, consume
+from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, GET, READS_CLUSTER, UPDATE, consume, group_in, on, topic_in
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
@@ -151,15 +152,25 @@ def routes(context: BrokerContext) -> Routes:
         context.config, context.clock, context.tables, context.pop, context.measures, context.outer
     )
     return {
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Route(groups.update, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Route(groups.update, CHANGES_CLUSTER, after_dispatch=False),
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Route(
-            groups.update_list, ADMINISTRATORS, after_dispatch=False
+            groups.update_list, CHANGES_CLUSTER, after_dispatch=False
         ),
-        RequestCode.DELETE_SUBSCRIPTIONGROUP: Route(groups.delete, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: Route(groups.delete_list, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: Route(
+            groups.delete,
+            on(DeleteSubscriptionGroupRequestHeader, (Action.DELETE,), group_in("group_name")),
+            after_dispatch=False,
+        ),
+        RequestCode.DELETE_SUBSCRIPTION_GROUP_LIST: Route(groups.delete_list, CHANGES_CLUSTER, after_dispatch=False),
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Route(
-            groups.get, consume(GetSubscriptionGroupConfigRequestHeader, group="group"), after_dispatch=False
+            groups.get,
+            consume(GetSubscriptionGroupConfigRequestHeader, group_in("group"), actions=GET),
+            after_dispatch=False,
         ),
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Route(groups.get_all, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Route(groups.forbid, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Route(groups.get_all, READS_CLUSTER, after_dispatch=False),
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Route(
+            groups.forbid,
+            on(UpdateGroupForbiddenRequestHeader, UPDATE, group_in("group"), topic_in()),
+            after_dispatch=False,
+        ),
     }

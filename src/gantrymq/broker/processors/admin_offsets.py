@@ -6,7 +6,7 @@ Source: AdminBrokerProcessor, Broker2Client.resetOffset.
 from __future__ import annotations
 
 from gantrymq.broker import names, refusals
-from gantrymq.broker.acl.access_control import ADMINISTRATORS
+from gantrymq.broker.acl.permissions import GET, READS_CLUSTER, UPDATE, group_in, on, topic_in
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.pop.service import Pop
@@ -214,9 +214,19 @@ def routes(context: BrokerContext) -> Routes:
         context.config, context.storage.store, context.tables, context.sessions.consumers, context.pop
     )
     return {
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Route(offsets.reset, ADMINISTRATORS, after_dispatch=True),
-        RequestCode.CLONE_GROUP_OFFSET: Route(offsets.clone, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.QUERY_CORRECTION_OFFSET: Route(offsets.correction, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.GET_ALL_CONSUMER_OFFSET: Route(offsets.get_all, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.GET_ALL_DELAY_OFFSET: Route(offsets.delay_offsets, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Route(
+            offsets.reset, on(ResetOffsetRequestHeader, UPDATE, group_in("group"), topic_in()), after_dispatch=True
+        ),
+        RequestCode.CLONE_GROUP_OFFSET: Route(
+            offsets.clone,
+            on(CloneGroupOffsetRequestHeader, UPDATE, group_in("dest_group"), topic_in()),
+            after_dispatch=False,
+        ),
+        RequestCode.QUERY_CORRECTION_OFFSET: Route(
+            offsets.correction,
+            on(QueryCorrectionOffsetHeader, GET, group_in("filter_groups", ","), group_in("compare_group"), topic_in()),
+            after_dispatch=False,
+        ),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: Route(offsets.get_all, READS_CLUSTER, after_dispatch=False),
+        RequestCode.GET_ALL_DELAY_OFFSET: Route(offsets.delay_offsets, READS_CLUSTER, after_dispatch=False),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gantrymq.broker import refusals
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, consume
+from gantrymq.broker.acl.permissions import GET, READS_CLUSTER, consume, group_in, topic_in
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.pop.records import retry_topic
@@ -196,11 +196,11 @@ def routes(context: BrokerContext) -> Routes:
         context.measures.stats,
         context.address,
     )
-    may_see = consume(GetConsumeStatsRequestHeader, topics=("topic", "topic_list"))
-    may_see_span = consume(QueryConsumeTimeSpanRequestHeader, group="group", topics=("topic",))
+    may_see = consume(GetConsumeStatsRequestHeader, group_in(), topic_in(), topic_in("topic_list"), actions=GET)
+    may_see_span = consume(QueryConsumeTimeSpanRequestHeader, topic_in(), group_in("group"), actions=GET)
     return {
         RequestCode.GET_CONSUME_STATS: Route(stats.consume_stats, may_see, after_dispatch=True),
-        RequestCode.GET_BROKER_CONSUME_STATS: Route(stats.all_consume_stats, ADMINISTRATORS, after_dispatch=True),
+        RequestCode.GET_BROKER_CONSUME_STATS: Route(stats.all_consume_stats, READS_CLUSTER, after_dispatch=True),
         RequestCode.QUERY_CONSUME_TIME_SPAN: Route(stats.time_span, may_see_span, after_dispatch=True),
-        RequestCode.VIEW_BROKER_STATS_DATA: Route(stats.view, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.VIEW_BROKER_STATS_DATA: Route(stats.view, READS_CLUSTER, after_dispatch=False),
     }

@@ -5,7 +5,7 @@ Source: AdminBrokerProcessor.getTimerCheckPoint, getTimerMetrics and switchTimer
 
 from __future__ import annotations
 
-from gantrymq.broker.acl.access_control import ADMINISTRATORS
+from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, READS_CLUSTER
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.format.timer import encode_timer_checkpoint
@@ -64,7 +64,7 @@ def routes(context: BrokerContext) -> Routes:
     store = context.storage.store
     timers = TimerAdminProcessor(store.timers, store.copied_progress if store.config.timer_wheel_enable else None)
     return {
-        RequestCode.GET_TIMER_CHECK_POINT: Route(timers.checkpoint, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.GET_TIMER_METRICS: Route(timers.metrics, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.SWITCH_TIMER_ENGINE: Route(timers.switch, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_TIMER_CHECK_POINT: Route(timers.checkpoint, READS_CLUSTER, after_dispatch=False),
+        RequestCode.GET_TIMER_METRICS: Route(timers.metrics, READS_CLUSTER, after_dispatch=False),
+        RequestCode.SWITCH_TIMER_ENGINE: Route(timers.switch, CHANGES_CLUSTER, after_dispatch=False),
     }

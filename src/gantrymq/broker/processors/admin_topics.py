@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
+from gantrymq.auth.policies import Action
 from gantrymq.broker import names, refusals
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, ANY_ACCOUNT, look
+from gantrymq.broker.acl.permissions import ANY_ACCOUNT, CHANGES_CLUSTER, READS_CLUSTER, look, on, topic_in
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
@@ -230,13 +231,17 @@ def routes(context: BrokerContext) -> Routes:
         deletion,
     )
     return {
-        RequestCode.UPDATE_AND_CREATE_TOPIC: Route(topics.update, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Route(topics.update_list, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.DELETE_TOPIC_IN_BROKER: Route(topics.delete, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.DELETE_TOPIC_IN_BROKER_LIST: Route(topics.delete_list, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.CLEAN_UNUSED_TOPIC: Route(topics.clean_unused, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.UPDATE_AND_CREATE_TOPIC: Route(
+            topics.update, on(CreateTopicRequestHeader, (Action.CREATE,), topic_in()), after_dispatch=False
+        ),
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Route(topics.update_list, CHANGES_CLUSTER, after_dispatch=False),
+        RequestCode.DELETE_TOPIC_IN_BROKER: Route(
+            topics.delete, on(DeleteTopicRequestHeader, (Action.DELETE,), topic_in()), after_dispatch=False
+        ),
+        RequestCode.DELETE_TOPIC_IN_BROKER_LIST: Route(topics.delete_list, CHANGES_CLUSTER, after_dispatch=False),
+        RequestCode.CLEAN_UNUSED_TOPIC: Route(topics.clean_unused, CHANGES_CLUSTER, after_dispatch=False),
         RequestCode.GET_TOPIC_CONFIG: Route(topics.get, look(GetTopicConfigRequestHeader), after_dispatch=False),
-        RequestCode.GET_ALL_TOPIC_CONFIG: Route(topics.get_all, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.GET_ALL_TOPIC_CONFIG: Route(topics.get_all, READS_CLUSTER, after_dispatch=False),
         RequestCode.GET_TOPIC_STATS_INFO: Route(
             topics.stats, look(GetTopicStatsInfoRequestHeader), after_dispatch=True
         ),

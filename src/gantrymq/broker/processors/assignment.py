@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gantrymq.broker import names, refusals
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, LOCK_BATCH_MQ, QUERY_ASSIGNMENT, UNLOCK_BATCH_MQ
+from gantrymq.broker.acl.permissions import (
+    CHANGES_CLUSTER,
+    LOCK_BATCH_MQ,
+    QUERY_ASSIGNMENT,
+    READS_CLUSTER,
+    UNLOCK_BATCH_MQ,
+)
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.outer_api import BrokerOuterAPI
@@ -174,8 +180,8 @@ def routes(context: BrokerContext) -> Routes:
     locks = LockProcessor(context.sessions.locks, context.clock)
     return {
         RequestCode.QUERY_ASSIGNMENT: Route(assignment.query, QUERY_ASSIGNMENT, after_dispatch=False),
-        RequestCode.SET_MESSAGE_REQUEST_MODE: Route(assignment.set_mode, ADMINISTRATORS, after_dispatch=False),
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Route(assignment.get_all_modes, ADMINISTRATORS, after_dispatch=False),
+        RequestCode.SET_MESSAGE_REQUEST_MODE: Route(assignment.set_mode, CHANGES_CLUSTER, after_dispatch=False),
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Route(assignment.get_all_modes, READS_CLUSTER, after_dispatch=False),
         RequestCode.LOCK_BATCH_MQ: Route(locks.lock, LOCK_BATCH_MQ, after_dispatch=False),
         RequestCode.UNLOCK_BATCH_MQ: Route(locks.unlock, UNLOCK_BATCH_MQ, after_dispatch=False),
     }

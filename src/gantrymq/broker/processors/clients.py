@@ -6,7 +6,7 @@ Source: ClientManageProcessor.
 from __future__ import annotations
 
 from gantrymq.broker import names, refusals
-from gantrymq.broker.acl.access_control import CHECK_CLIENT_CONFIG, HEART_BEAT, UNREGISTER_CLIENT
+from gantrymq.broker.acl.permissions import CHECK_CLIENT_CONFIG, HEART_BEAT, UNREGISTER_CLIENT
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY, is_tag_type
@@ -40,7 +40,7 @@ class ClientManageProcessor:
         """HEART_BEAT in both versions. In version 2 a fingerprint replaces subscriptions that the broker knows."""
         data = decode_request(HeartbeatData, request.body)
         names.require_short("client id", data.client_id)
-        account = request.ext_fields.get(ACCESS_KEY, "") if self._config.broker.acl_enable else ""
+        account = request.ext_fields.get(ACCESS_KEY, "") if self._config.broker.is_guarded else ""
         now_ms = monotonic_ms(self._clock)
         client = ClientChannel(channel, data.client_id, request.language, request.version, now_ms, account)
         changed = data.heartbeat_fingerprint == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gantrymq.broker import refusals
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, consume
+from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, READS_CLUSTER, consume, group_in, topic_in
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -35,9 +35,10 @@ def routes(context: BrokerContext) -> Routes:
     def give_empty(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(ResponseCode.SUCCESS, body=_COLD_DATA)
 
-    may_pop = consume(PopLiteMessageRequestHeader, topics=("topic",))
+    may_pop = consume(PopLiteMessageRequestHeader, group_in(), topic_in())
     return {
-        **dict.fromkeys(_ANSWERS, Route(answer, ADMINISTRATORS, after_dispatch=False)),
-        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: Route(give_empty, ADMINISTRATORS, after_dispatch=False),
+        **dict.fromkeys(_ANSWERS, Route(answer, CHANGES_CLUSTER, after_dispatch=False)),
+        RequestCode.GET_BROKER_EPOCH_CACHE: Route(answer, READS_CLUSTER, after_dispatch=False),
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: Route(give_empty, READS_CLUSTER, after_dispatch=False),
         RequestCode.POP_LITE_MESSAGE: Route(refuse_pop, may_pop, after_dispatch=False),
     }

@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from gantrymq.broker import names, refusals
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, end_transaction
+from gantrymq.broker.acl.permissions import UPDATE, end_transaction, on, topic_in
 from gantrymq.broker.answers import Answers
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
@@ -220,5 +220,7 @@ def routes(context: BrokerContext) -> Routes:
     may_end = end_transaction(context.storage.records.real_topic_at)
     return {
         RequestCode.END_TRANSACTION: Route(processor.end, may_end, after_dispatch=False),
-        RequestCode.RESUME_CHECK_HALF_MESSAGE: Route(processor.resume, ADMINISTRATORS, after_dispatch=True),
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: Route(
+            processor.resume, on(ResumeCheckHalfMessageRequestHeader, UPDATE, topic_in()), after_dispatch=True
+        ),
     }

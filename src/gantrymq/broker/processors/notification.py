@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from gantrymq.broker.acl.access_control import consume
+from gantrymq.broker.acl.permissions import GET, consume, group_in, topic_in
 from gantrymq.broker.answers import Answers, Recheck, answer_waiting
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.pop.buffer import PoppedQueue
@@ -154,8 +154,8 @@ def routes(context: BrokerContext) -> Routes:
     notes = NotificationProcessor(
         context.config, context.clock, context.storage.store, context.tables, context.pop, context.answers
     )
-    may_notify = consume(NotificationRequestHeader, topics=("topic",))
-    may_poll = consume(PollingInfoRequestHeader, topics=("topic",))
+    may_notify = consume(NotificationRequestHeader, group_in(), topic_in())
+    may_poll = consume(PollingInfoRequestHeader, group_in(), topic_in(), actions=GET)
     return {
         RequestCode.NOTIFICATION: Route(notes.notify, may_notify, after_dispatch=True),
         RequestCode.POLLING_INFO: Route(notes.polling_info, may_poll, after_dispatch=False),

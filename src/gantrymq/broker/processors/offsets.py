@@ -8,8 +8,9 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor.
 
 from __future__ import annotations
 
+from gantrymq.auth.policies import Action
 from gantrymq.broker import refusals
-from gantrymq.broker.acl.access_control import consume, look
+from gantrymq.broker.acl.permissions import consume, group_in, look, topic_in
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.reads.hot_queue import begins_in_memory
@@ -136,9 +137,9 @@ def routes(context: BrokerContext) -> Routes:
     store = context.storage.store
     manage = ConsumerManageProcessor(context.config, store, context.tables, context.sessions.consumers)
     queues = QueueOffsetProcessor(store)
-    may_list = consume(GetConsumerListByGroupRequestHeader)
-    may_commit = consume(UpdateConsumerOffsetRequestHeader, topics=("topic",))
-    may_query = consume(QueryConsumerOffsetRequestHeader, topics=("topic",))
+    may_list = consume(GetConsumerListByGroupRequestHeader, group_in(), actions=(Action.SUB, Action.GET))
+    may_commit = consume(UpdateConsumerOffsetRequestHeader, topic_in(), group_in(), actions=(Action.SUB, Action.UPDATE))
+    may_query = consume(QueryConsumerOffsetRequestHeader, topic_in(), group_in(), actions=(Action.SUB, Action.GET))
     may_look_back = look(GetEarliestMsgStoretimeRequestHeader)
     return {
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: Route(manage.list_consumers, may_list, after_dispatch=False),

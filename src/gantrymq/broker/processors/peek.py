@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
-from gantrymq.broker.acl.access_control import consume
+from gantrymq.broker.acl.permissions import consume, group_in, topic_in
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
 from gantrymq.broker.pop.buffer import PoppedQueue
@@ -124,5 +124,5 @@ def routes(context: BrokerContext) -> Routes:
     peeks = PeekMessageProcessor(
         context.config, context.storage.store, context.tables.topics, context.pop, context.measures
     )
-    may_peek = consume(PeekMessageRequestHeader, topics=("topic",))
+    may_peek = consume(PeekMessageRequestHeader, topic_in(), group_in())
     return {RequestCode.PEEK_MESSAGE: Route(peeks.peek, may_peek, after_dispatch=True)}

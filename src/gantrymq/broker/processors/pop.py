@@ -21,7 +21,7 @@ from functools import partial
 from typing import cast
 
 from gantrymq.broker import names, refusals
-from gantrymq.broker.acl.access_control import consume
+from gantrymq.broker.acl.permissions import consume, group_in, topic_in
 from gantrymq.broker.answers import Answers, Recheck, answer_waiting
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
@@ -473,6 +473,6 @@ def routes(context: BrokerContext) -> Routes:
     )
     return {
         RequestCode.POP_MESSAGE: Route(
-            pops.pop, consume(PopMessageRequestHeader, topics=("topic",)), after_dispatch=False
+            pops.pop, consume(PopMessageRequestHeader, group_in(), topic_in()), after_dispatch=False
         )
     }

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from gantrymq.broker import names, refusals
-from gantrymq.broker.acl.access_control import consume
+from gantrymq.broker.acl.permissions import consume, group_in, topic_in
 from gantrymq.broker.answers import Answers, answer_waiting
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
@@ -396,7 +396,7 @@ def routes(context: BrokerContext) -> Routes:
         context.measures,
         context.answers,
     ).pull
-    may_pull = consume(PullMessageRequestHeader, topics=("topic",))
+    may_pull = consume(PullMessageRequestHeader, topic_in(), group_in())
     return {
         RequestCode.PULL_MESSAGE: Route(pull, may_pull, after_dispatch=False),
         RequestCode.LITE_PULL_MESSAGE: Route(pull, may_pull, after_dispatch=False),

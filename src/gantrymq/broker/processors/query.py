@@ -9,8 +9,9 @@ import asyncio
 from functools import partial
 from typing import cast
 
+from gantrymq.auth.policies import Action
 from gantrymq.broker import names
-from gantrymq.broker.acl.access_control import ADMINISTRATORS, read
+from gantrymq.broker.acl.permissions import GET, consume, group_in, on, topic_in
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.processors.route import Route, Routes
@@ -19,6 +20,7 @@ from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.index import TAG_INDEX_TYPE, tag_key
 from gantrymq.model.message import PROPERTY_REAL_TOPIC, TIMER_TOPIC, StoredMessage
+from gantrymq.remoting.acl import UNIQUE_KEY_QUERY
 from gantrymq.remoting.bodies.broker import ConsumeQueueData, QueryConsumeQueueResponseBody
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_head
@@ -32,7 +34,6 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
-_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _MAX_UNITS = 10_000
 _MANY_UNITS = 1 << 30
 _MAX_ANSWER_BYTES = 8 << 20
@@ -59,7 +60,7 @@ class QueryMessageProcessor:
         """
         request_header = request.read(QueryMessageRequestHeader)
         max_num, key = request_header.max_num, request_header.key
-        if request.ext_fields.get(_UNIQUE_KEY_QUERY, "").lower() == "true":
+        if request.ext_fields.get(UNIQUE_KEY_QUERY, "").lower() == "true":
             max_num = self._config.broker.default_query_max_num
         elif request_header.index_type == TAG_INDEX_TYPE:
             key = tag_key(key)
@@ -78,7 +79,7 @@ class QueryMessageProcessor:
         # A chain of the index may be long, and its file not in the page cache.
         async with self._long.turn(channel, _MANY_UNITS):
             messages = await asyncio.get_running_loop().run_in_executor(None, search)
-        if self._config.broker.acl_enable:
+        if self._config.broker.is_guarded:
             messages = [message for message in messages if message.topic == request_header.topic]
         newest_ms, newest_offset = self._store.lookup.newest_indexed if messages else (0, 0)
         header = QueryMessageResponseHeader(
@@ -161,8 +162,13 @@ def routes(context: BrokerContext) -> Routes:
     """The rows of queries."""
     storage = context.storage
     query = QueryMessageProcessor(context.config, storage.store, storage.records, context.sessions.consumers)
+    may_query = consume(QueryMessageRequestHeader, topic_in(), actions=(Action.SUB, Action.GET))
     return {
-        RequestCode.QUERY_MESSAGE: Route(query.query, read(QueryMessageRequestHeader), after_dispatch=True),
-        RequestCode.VIEW_MESSAGE_BY_ID: Route(query.view, ADMINISTRATORS, after_dispatch=True),
-        RequestCode.QUERY_CONSUME_QUEUE: Route(query.queue, ADMINISTRATORS, after_dispatch=True),
+        RequestCode.QUERY_MESSAGE: Route(query.query, may_query, after_dispatch=True),
+        RequestCode.VIEW_MESSAGE_BY_ID: Route(
+            query.view, on(ViewMessageRequestHeader, GET, topic_in()), after_dispatch=True
+        ),
+        RequestCode.QUERY_CONSUME_QUEUE: Route(
+            query.queue, on(QueryConsumeQueueRequestHeader, GET, topic_in(), group_in()), after_dispatch=True
+        ),
     }

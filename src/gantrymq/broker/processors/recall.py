@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from gantrymq.broker import refusals
-from gantrymq.broker.acl.access_control import send
+from gantrymq.broker.acl.permissions import send
 from gantrymq.broker.answers import Answers
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures

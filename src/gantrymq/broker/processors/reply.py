@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from gantrymq.broker import refusals
-from gantrymq.broker.acl.access_control import send
+from gantrymq.broker.acl.permissions import send
 from gantrymq.broker.appends.put_queue import AdmissionLimit
 from gantrymq.broker.appends.send_properties import is_message_illegal, read_properties
 from gantrymq.broker.context import BrokerContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 
-from gantrymq.broker.acl.access_control import Permission
+from gantrymq.broker.acl.permissions import Permission
 from gantrymq.remoting.transport.dispatcher import Processor
 
 

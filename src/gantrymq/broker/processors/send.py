@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from gantrymq.broker import refusals
-from gantrymq.broker.acl.access_control import send
+from gantrymq.broker.acl.permissions import send
 from gantrymq.broker.answers import Answers
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.send_properties import read_properties

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from gantrymq.broker import names, refusals
-from gantrymq.broker.acl.access_control import send_back
+from gantrymq.broker.acl.permissions import send_back
 from gantrymq.broker.answers import Answers
 from gantrymq.broker.appends.send_properties import is_message_illegal
 from gantrymq.broker.context import BrokerContext

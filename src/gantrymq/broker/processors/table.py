@@ -35,6 +35,7 @@ from gantrymq.broker.processors import (
     reply,
     send,
     send_back,
+    users,
 )
 from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.processors.send_lane import send_lane
@@ -49,7 +50,7 @@ FAMILIES: tuple[Callable[[BrokerContext], Routes], ...] = tuple(
         *(send, send_back, reply, recall, end_transaction),
         *(pull, pop, ack, peek, notification),
         *(clients, offsets, assignment, query),
-        *(admin_broker, admin_clients, admin_groups, admin_offsets, admin_stats, admin_timers, admin_topics),
+        *(admin_broker, admin_clients, admin_groups, admin_offsets, admin_stats, admin_timers, admin_topics, users),
         disabled_features,
     )
 )

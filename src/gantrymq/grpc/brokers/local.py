@@ -18,14 +18,13 @@ from gantrymq.errors import RemotingConnectError, RemotingTimeoutError
 from gantrymq.grpc.brokers.interface import FromBroker, QueueRoute
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
-from gantrymq.grpc.protocol.status import CallError
+from gantrymq.grpc.protocol.status import CallError, code_of
 from gantrymq.remoting.bodies.client import HeartbeatData
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import BrokerData, QueueData
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import FRAME_HEAD, ONEWAY_FLAG, RemotingCommand, decode_command
-from gantrymq.remoting.headers.topic import GetTopicConfigRequestHeader
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler
 
 _opaques = count(1)
@@ -165,8 +164,8 @@ class _LocalLink:
 class LocalBrokers:
     """The broker ``data`` with the dispatcher ``handler``.
 
-    ``find_topic`` and ``find_group`` look into its tables. ``max_body_bytes`` returns its limit for a body. With
-    ``is_guarded`` the broker has access control, so a lookup of a topic is a request, too.
+    ``find_topic`` and ``find_group`` look into its tables. ``max_body_bytes`` returns its limit for a body.
+    ``topic_refusal`` says why the caller with an access key, from an address, may not look at a topic.
     """
 
     def __init__(
@@ -177,10 +176,10 @@ class LocalBrokers:
         find_topic: Callable[[str], TopicConfig | None],
         find_group: Callable[[str], SubscriptionGroupConfig | None],
         max_body_bytes: Callable[[], int],
-        is_guarded: bool,
+        topic_refusal: Callable[[str, str, str], str | None],
     ) -> None:
         self._handler, self._name, self._brokers = handler, data.broker_name, [data]
-        self._find_topic, self._find_group, self._is_guarded = find_topic, find_group, is_guarded
+        self._find_topic, self._find_group, self._topic_refusal = find_topic, find_group, topic_refusal
         self._max_body_bytes = max_body_bytes
 
     @property
@@ -205,11 +204,11 @@ class LocalBrokers:
     async def topic(self, caller: Caller, name: str) -> TopicConfig | None:
         """The configuration of a topic."""
         config = self._find_topic(name)
-        if config is not None and self._is_guarded:
-            command = RemotingCommand.request(GetTopicConfigRequestHeader(topic=name))
-            response = await self.begin(caller, self._name, command, 0).response
-            if response.code != ResponseCode.SUCCESS:
-                raise CallError(Code.FORBIDDEN, response.remark or "")
+        if config is not None:
+            key = caller.credentials.access_key if caller.credentials is not None else ""
+            wrong = self._topic_refusal(caller.address.rpartition(":")[0].strip("[]"), key, name)
+            if wrong is not None:
+                raise CallError(code_of(ResponseCode.NO_PERMISSION, wrong), wrong)
         return config
 
     async def group(self, caller: Caller, name: str) -> SubscriptionGroupConfig | None:

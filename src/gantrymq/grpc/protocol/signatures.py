@@ -1,15 +1,14 @@
 """The signature of a call: ``MQv2-HMAC-SHA1`` over the time in ``x-mq-date-time``.
 
-A verified call is made in the name of its account: the requests to brokers are signed with the account's secret, so
-that access control there checks its permissions as it does for a client of remoting. Calls from white-listed addresses
-need no signature.
+A verified call is made in the name of its account or user: the requests to brokers are signed with its secret, so that
+access control there checks its permissions as it does for a client of remoting. With plain_acl.yml calls from
+white-listed addresses need no signature.
 
 Source: AuthenticationPipeline, DefaultAuthenticationContextBuilder, DefaultAuthenticationHandler.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Callable
 from typing import Protocol
@@ -22,14 +21,14 @@ _AUTHORIZATION, _DATE_TIME = "authorization", "x-mq-date-time"
 
 
 class AccountSecrets(Protocol):
-    """The accounts of access control."""
+    """The accounts or users of access control."""
 
     def secret_of(self, access_key: str) -> str | None:
         """The secret of an account; None if there is no such account."""
         ...
 
-    def is_white(self, ip: str) -> bool:
-        """Whether requests from an address need no signature."""
+    def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
+        """Why a call is not signed by a known account, or None. ``is_signed`` takes the secret."""
         ...
 
 
@@ -46,22 +45,21 @@ def authenticator(accounts: AccountSecrets | None) -> Authenticate:
         return lambda metadata, address: None
 
     def authenticate(metadata: dict[str, str], address: str) -> SessionCredentials | None:
-        authorization = metadata.get(_AUTHORIZATION, "")
-        if not authorization:
-            if not accounts.is_white(address.rpartition(":")[0].strip("[]")):
-                raise CallError(Code.UNAUTHORIZED, "No accessKey is configured")
-            return None
-        date_time = metadata.get(_DATE_TIME, "")
-        if not date_time:
-            raise CallError(Code.UNAUTHORIZED, "datetime is null.")
-        access_key, signature = _parts(authorization)
+        authorization, date_time = metadata.get(_AUTHORIZATION, ""), metadata.get(_DATE_TIME, "")
+        access_key, signature = "", b""
+        if authorization:
+            if not date_time:
+                raise CallError(Code.UNAUTHORIZED, "datetime is null.")
+            access_key, signature = _parts(authorization)
+
+        def is_signed(secret: str) -> bool:
+            return hmac.compare_digest(hmac.digest(secret.encode(), date_time.encode(), "sha1"), signature)
+
+        wrong = accounts.login_refusal(address.rpartition(":")[0].strip("[]"), access_key, is_signed)
+        if wrong is not None:
+            raise CallError(Code.UNAUTHORIZED, wrong)
         secret = accounts.secret_of(access_key)
-        if secret is None:
-            raise CallError(Code.UNAUTHORIZED, f"No acl config for {access_key[:128]}")
-        digest = hmac.new(secret.encode(), date_time.encode(), hashlib.sha1).digest()
-        if not hmac.compare_digest(digest, signature):
-            raise CallError(Code.UNAUTHORIZED, f"Check signature failed for accessKey={access_key[:128]}")
-        return SessionCredentials(access_key, secret)
+        return None if secret is None else SessionCredentials(access_key, secret)
 
     return authenticate
 

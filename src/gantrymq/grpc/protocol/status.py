@@ -8,6 +8,7 @@ Source: ResponseBuilder, GrpcProxyException.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingTimeoutError
@@ -25,6 +26,12 @@ _CODES = {
     int(ResponseCode.TOPIC_NOT_EXIST): Code.TOPIC_NOT_FOUND,
     int(ResponseCode.NO_PERMISSION): Code.FORBIDDEN,
 }
+# What users and policies refuse is UNAUTHORIZED, as in RocketMQ's proxy, which refuses it itself.
+_BY_USERS = re.compile(
+    r"User:.* (?:has no permission to access .*|is not found\.|is disabled\.)|username cannot be null\.|"
+    r"check signature failed\.|parse authorization context error\.|Authorization failed\. .*",
+    re.DOTALL,
+)
 
 log = get_logger("gantrymq.grpc")
 
@@ -44,17 +51,23 @@ def status(code: Code, message: str | None = None) -> Any:
 
 def status_of_response(response: RemotingCommand) -> Any:
     """The Status for a broker's response."""
-    return status(code_of(response.code), str(response.code) if response.remark is None else response.remark)
+    return status(code_of(response.code, response.remark), _text_of(response))
 
 
-def code_of(response_code: int) -> Code:
-    """The status code for a broker's response code."""
+def code_of(response_code: int, remark: str | None) -> Code:
+    """The status code for a broker's response code and its remark."""
+    if response_code == ResponseCode.NO_PERMISSION and _BY_USERS.fullmatch(remark or ""):
+        return Code.UNAUTHORIZED
     return _CODES.get(response_code, Code.INTERNAL_SERVER_ERROR)
+
+
+def _text_of(response: RemotingCommand) -> str:
+    return str(response.code) if response.remark is None else response.remark
 
 
 def refused(response: RemotingCommand) -> CallError:
     """The error for a response that is not a success."""
-    return CallError(code_of(response.code), str(response.code) if response.remark is None else response.remark)
+    return CallError(code_of(response.code, response.remark), _text_of(response))
 
 
 def status_of_error(error: BaseException) -> Any:
@@ -62,7 +75,7 @@ def status_of_error(error: BaseException) -> Any:
     if isinstance(error, CallError):
         return status(error.code, error.message)
     if isinstance(error, MQBrokerError):
-        return status(code_of(error.response_code), error.remark)
+        return status(code_of(error.response_code, error.remark), error.remark)
     if isinstance(error, RemotingTimeoutError):
         return status(Code.PROXY_TIMEOUT, str(error))
     if not isinstance(error, GantrymqError):

@@ -164,9 +164,19 @@ class RequestDispatcher:
         task.add_done_callback(done)
 
     def _run(self, channel: Channel, run: CommandRun) -> None:
-        """Answer a run together, unless a hook must see each request."""
-        if self._hooks or self._lane is None or not self._lane.process(channel, run):
-            self.requests(channel, split_run(run))
+        """Answer a run together, if the hooks let all its requests pass."""
+        if not self._hooks:
+            if self._lane is None or not self._lane.process(channel, run):
+                self.requests(channel, split_run(run))
+            return
+        requests = split_run(run)
+        for request in requests:
+            if any(hook(channel, request) is not None for hook in self._hooks):
+                break
+        else:
+            if self._lane is not None and self._lane.process(channel, run):
+                return
+        self.requests(channel, requests)
 
     def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         if (request.body or request.refused_bytes) and self._body_limits is not None:
