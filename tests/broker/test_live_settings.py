@@ -9,6 +9,7 @@ import pytest
 from broker_cases import BrokerCase, StartBroker
 
 from gantrymq.clock import ShiftedClock
+from gantrymq.config.known_keys import AUTH_KEYS
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 
@@ -116,7 +117,7 @@ async def test_setting_with_forbidden_character_is_refused(broker: BrokerCase, k
 
 async def test_config_update_with_displayed_settings_is_accepted(broker: BrokerCase) -> None:
     before = await shown(broker)
-    listed = {"configBlackList", "aclEnable", "aclPlainFile"}
+    listed = {"configBlackList", "aclEnable", "aclPlainFile"} | AUTH_KEYS
     same = dict(line.split("=", 1) for line in before if line.partition("=")[0] not in listed)
     answer = await set_to(broker, **same)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)

@@ -186,7 +186,7 @@ def test_value_of_wrong_type_is_named(kind: Any, settings: dict[str, Any], said:
         ("storeType", "defaultRocksDB", "storeType=defaultRocksDB cannot be honoured: "),
         ("storeType", " Default ", None),  # RocketMQ's default
         ("maxHaTransferByteInSecond", "104857600", None),
-        ("skipPreOnline", "true", "skipPreOnline has no effect here: no slave acts as a master here"),
+        ("skipPreOnline", "true", "skipPreOnline has no effect here: an acting master here reads alone"),
         ("migrateAuthFromV1Enabled", "true", "migrateAuthFromV1Enabled has no effect here: accounts of plain_acl.yml"),
         ("sendMessageThreadPoolNums", "64", None),  # tuning of Java's own machinery
         ("brokerName", "broker-b", None),  # it is a broker's: no effect on a store
@@ -332,6 +332,7 @@ def test_defaults_differ_from_rocketmq_only_in_listed_keys() -> None:
     ours = write_fields(MessageStoreConfig()).keys() - parse_properties(DEFAULTS).keys()
     own_keys = {"recoverRule", "recoverLastFiles", "maxDecompressedBodySize", "acceptMissingCommitLog"}
     own_keys |= {"acceptWithoutEffect", "haEnable", "haLastFileOnly", "haAllowedSlaves", "haAckDurable", "haTruncate"}
+    own_keys |= {"haTlsEnable"}
     paths = {"storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"}
     assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1", "haListenPort"}
 

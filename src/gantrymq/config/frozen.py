@@ -24,6 +24,7 @@ else:
     def _frozen(kind):
         kind = dataclass(init=False, repr=False, eq=False)(kind)
         defaults = {spec.name: spec.default for spec in fields(kind)}
+        shown = [spec.name for spec in fields(kind) if spec.repr]
 
         def init(self, **values):
             if unknown := values.keys() - defaults.keys():
@@ -39,7 +40,7 @@ else:
             return items(self) == items(other) if type(other) is type(self) else NotImplemented
 
         def represent(self):
-            return f"{kind.__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in defaults)})"
+            return f"{kind.__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
         kind.__init__, kind.__eq__, kind.__repr__ = init, equal, represent
         kind.__hash__ = lambda self: hash(items(self))
