@@ -62,7 +62,7 @@ def test_golden_store_moves_in_both_directions_and_is_not_changed(gantrymq: Run,
 
 
 def test_refused_key_and_topic_are_listed_and_accepted_by_name(gantrymq: Run, store: Path, conf: Path) -> None:
-    conf.write_text(f"{CONF}authenticationEnabled=true\n")
+    conf.write_text(f"{CONF}enableControllerMode=true\n")
     table = store / "config/topics.json"
     topics = json.loads(table.read_text())
     topic = sorted(topics["topicConfigTable"])[0]
@@ -70,10 +70,10 @@ def test_refused_key_and_topic_are_listed_and_accepted_by_name(gantrymq: Run, st
     table.write_text(json.dumps(topics))
     arguments = ("store", "preflight", "-c", conf, store, "--json")
     outcome = gantrymq(*arguments)
-    assert (outcome.code, names(outcome.lines)) == (1, ["authenticationEnabled", topic])
+    assert (outcome.code, names(outcome.lines)) == (1, ["enableControllerMode", topic])
     assert all(line["text"] and line["remedy"] for line in outcome.lines[:-1])
     assert (outcome.lines[-1]["moves"], outcome.lines[-1]["refused"]) == (False, 2)
-    accepted = gantrymq(*arguments, "--set", "acceptWithoutEffect=authenticationEnabled,cleanup.policy")
+    accepted = gantrymq(*arguments, "--set", "acceptWithoutEffect=enableControllerMode,cleanup.policy")
     assert (accepted.code, names(accepted.lines), accepted.lines[-1]["accepted"]) == (0, [], 2)
     shown = gantrymq(*arguments[:-1])
     assert f"refused  topic {topic} has cleanup.policy=COMPACTION" in shown.text
@@ -197,9 +197,9 @@ def test_preflight_uses_environment_and_saved_settings_like_start(
     gantrymq: Run, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GANTRYMQ_SET_enableLmq", "true")
-    (store / "config/broker.properties").write_text("authenticationEnabled=true\n")
+    (store / "config/broker.properties").write_text("enableControllerMode=true\n")
     outcome = gantrymq("store", "preflight", store, "--json")
-    assert (outcome.code, names(outcome.lines)) == (1, ["authenticationEnabled", "enableLmq"])
+    assert (outcome.code, names(outcome.lines)) == (1, ["enableControllerMode", "enableLmq"])
 
 
 def test_misspelled_key_causes_warning(gantrymq: Run, store: Path, conf: Path) -> None:

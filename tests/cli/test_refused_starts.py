@@ -9,6 +9,7 @@ import pytest
 from cli_cases import Outcome, Run, start, tree
 
 from gantrymq import AdminClient, Message, MessageStore
+from gantrymq.config.known_keys import AUTH_KEYS
 from gantrymq.config.properties import read_settings
 
 SIZES = {
@@ -16,7 +17,9 @@ SIZES = {
     "maxIndexNum": "4000",
 }  # fmt: skip
 REFUSED_KEYS = {
-    "access": ({"authenticationEnabled": "true"}, "authenticationEnabled"),
+    "access": ({"authorizationEnabled": "true"}, "authorizationEnabled"),
+    "provider": ({"authenticationEnabled": "true", "authenticationProvider": "a.B"}, "authenticationProvider"),
+    "first user": ({"authenticationEnabled": "true", "initAuthenticationUser": "{"}, "initAuthenticationUser"),
     "slave": ({"brokerId": "1"}, "brokerId"),
     "form": ({"storeType": "defaultRocksDB"}, "storeType"),
     "copies": ({"brokerRole": "SYNC_MASTER", "allAckInSyncStateSet": "true"}, "allAckInSyncStateSet"),
@@ -43,7 +46,8 @@ def assert_refused(outcome: Outcome, key: str) -> None:
     assert (outcome.code, outcome.out) == (3, b"")
     (line,) = outcome.err.splitlines()
     assert line.startswith(f"gantrymq: {key}=")
-    assert f"accept it with acceptWithoutEffect={key}" in line
+    is_acceptable = key not in AUTH_KEYS  # half of access control would be open
+    assert (f"accept it with acceptWithoutEffect={key}" in line) is is_acceptable
 
 
 @pytest.mark.parametrize("case", REFUSED_KEYS)
@@ -69,17 +73,17 @@ def test_refused_key_in_environment_or_saved_settings_is_refused(
 ) -> None:
     arguments = ("serve", "--store", store, *SERVERS["serve"])
     with monkeypatch.context() as context:
-        context.setenv("GANTRYMQ_SET_authorizationEnabled", "true")
-        assert_refused(gantrymq(*arguments), "authorizationEnabled")
+        context.setenv("GANTRYMQ_SET_enableLmq", "true")
+        assert_refused(gantrymq(*arguments), "enableLmq")
     (store / "config").mkdir(exist_ok=True)
     conf(store / "config" / "broker.properties", {"configManagerVersion": "v2"})
     assert_refused(gantrymq(*arguments), "configManagerVersion")
 
 
 def test_several_refused_keys_are_counted_in_one_line(gantrymq: Run, tmp_path: Path) -> None:
-    keys = ("--set", "authenticationEnabled=true", "--set", "authorizationEnabled=true")
+    keys = ("--set", "enableLmq=true", "--set", "enableMultiDispatch=true")
     outcome = gantrymq("serve", "--store", tmp_path / "new", *keys, *SERVERS["serve"])
-    assert_refused(outcome, "authenticationEnabled")
+    assert_refused(outcome, "enableLmq")
     assert "(1 more: gantrymq store preflight lists all)" in outcome.err
 
 
@@ -99,7 +103,8 @@ def test_name_server_with_refused_key_does_not_start(gantrymq: Run, tmp_path: Pa
 def test_proxy_with_refused_key_does_not_start(gantrymq: Run, tmp_path: Path, entries: dict[str, object]) -> None:
     (tmp_path / "rmq-proxy.json").write_text(json.dumps(entries))
     outcome = gantrymq("proxy", "-n", "127.0.0.1:1", "-pc", tmp_path / "rmq-proxy.json", "--grpc-port", "0")
-    assert_refused(outcome, next(iter(entries)))
+    (line,) = outcome.err.splitlines()
+    assert (outcome.code, line.partition("=")[0]) == (3, f"gantrymq: {next(iter(entries))}")
 
 
 def test_accepted_key_is_named_at_start_and_by_broker_status(tmp_path: Path) -> None:
@@ -136,6 +141,21 @@ def test_write_command_on_store_of_other_form_is_refused(
     assert not out.exists()
     accepted = gantrymq("store", *command, store, *more, "-c", file, "--set", "acceptWithoutEffect=storeType")
     assert accepted.code == 0, accepted.err
+
+
+@pytest.mark.parametrize(("name", "damage"), [("users.json", b""), ("acls.json", bytes(50)), ("users.json", b'{"us')])
+def test_start_with_damaged_users_leaves_them_unchanged(gantrymq: Run, store: Path, name: str, damage: bytes) -> None:
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / name).write_bytes(damage)
+    before = tree(store)
+    outcome = gantrymq("serve", "--store", store, "--set", "authenticationEnabled=true", *SERVERS["serve"])
+    assert (outcome.code, outcome.out) == (3, b"")
+    (line,) = outcome.err.splitlines()
+    assert line.startswith(f"gantrymq: {store / 'config' / name}: does not contain ")
+    assert "line 1 column " in line
+    assert tree(store) == before
+    reasons = gantrymq("store", "preflight", store, "--set", "authenticationEnabled=true", "--json")
+    assert (reasons.code, reasons.lines[0]["path"]) == (1, f"config/{name}")
 
 
 def test_reading_command_accepts_every_broker_conf(gantrymq: Run, tmp_path: Path, store: Path) -> None:

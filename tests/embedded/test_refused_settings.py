@@ -21,7 +21,6 @@ from gantrymq.namesrv.server import NamesrvServer
 from gantrymq.remoting.codes import ResponseCode
 
 CONFIGURATIONS: dict[str, dict[str, str | int]] = {
-    "access": {"authenticationEnabled": True, "authorizationEnabled": True},
     "slave of a master's role": {"brokerId": 1},
     "copies": {"brokerRole": "SYNC_MASTER", "allAckInSyncStateSet": True},
     "dledger": {"enableDLegerCommitLog": True},
@@ -43,6 +42,14 @@ def test_embedded_broker_with_refused_settings_creates_nothing(settings: dict[st
     for made in (EmbeddedBroker, AsyncEmbeddedBroker):
         with pytest.raises(NotHonouredError, match="acceptWithoutEffect="):
             made(tmp_path / "store", settings=settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_half_of_access_control_is_refused_whatever_is_accepted(tmp_path: Path) -> None:
+    for settings in ({"authorizationEnabled": True}, {"authenticationEnabled": True, "aclEnable": True}):
+        with pytest.raises(NotHonouredError, match="cannot be honoured") as refused:
+            EmbeddedBroker(tmp_path / "store", settings={**settings, "acceptWithoutEffect": ",".join(settings)})
+        assert "acceptWithoutEffect" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 

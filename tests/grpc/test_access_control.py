@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from gantrymq import Producer
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.codes import Code
-from grpc_client import GrpcClient, message
+from grpc_client import GrpcClient, message, signed
 
 ACL = """
 accounts:
@@ -29,7 +27,6 @@ accounts:
     topicPerms: [orders=PUB|SUB]
     groupPerms: [billing=SUB]
 """
-DATE = "20261126T024500Z"
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +38,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
             for topic in ("orders", "secrets"):
                 admin.send(Remote(topic, b"the first creates the topic"))
         yield broker
-
-
-def signed(address: str, access_key: str, secret: str) -> GrpcClient:
-    signature = hmac.new(secret.encode(), DATE.encode(), hashlib.sha1).hexdigest().upper()
-    authorization = f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signature}"
-    return GrpcClient(address, x_mq_date_time=DATE, authorization=authorization)
 
 
 def test_signature_of_sdk_is_verified(guarded: EmbeddedBroker) -> None:

@@ -24,7 +24,7 @@ from gantrymq.auth.files import AccessFiles
 from gantrymq.auth.policies import Action, Resource, ResourceType
 from gantrymq.auth.users import User, UserType
 from gantrymq.broker.acl.audit import RefusalLog, shown
-from gantrymq.broker.acl.permissions import OWN_CLUSTER, Permission, permission_without_row, topic_access
+from gantrymq.broker.acl.permissions import Permission, permission_without_row, topic_access
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import AccessError, ConfigError, GantrymqError
@@ -158,9 +158,12 @@ class UserAccess:
         if permission is None:
             return []
         try:
-            return [self._resolved(access) for access in permission.accesses(request)]
+            accesses = [*permission.accesses(request)]
         except GantrymqError:
             return None
+        if accesses and accesses[0].resource.type is ResourceType.CLUSTER:
+            return [ResourceAccess(self._cluster, access.actions) for access in accesses]
+        return accesses
 
     def is_super(self, request: RemotingCommand) -> bool:
         """Whether a request is signed by a super user."""
@@ -201,10 +204,6 @@ class UserAccess:
             f"on resource = {resource} for request = {code}."
         )
         return verdict.refusal
-
-    def _resolved(self, access: ResourceAccess) -> ResourceAccess:
-        is_own = access.resource.type is ResourceType.CLUSTER and access.resource.name == OWN_CLUSTER
-        return ResourceAccess(self._cluster, access.actions) if is_own else access
 
     # Changes
 
