@@ -94,6 +94,10 @@ class BrokerOuterAPI:
             if other is not None:
                 raise RemotingError(_another_master(self._config.broker.broker_name, other, name_server))
 
+    def look_again(self) -> None:
+        """Let the next registration ask each name server again for another master of this name."""
+        self._is_only_master.clear()
+
     async def _other_master(self, name_server: str) -> str | None:
         """The address of another master of this name that a name server knows and that answers; None without one."""
         timeout_ms = self._config.broker.register_broker_timeout_ms
