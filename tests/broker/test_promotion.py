@@ -78,6 +78,9 @@ async def test_slave_is_promoted_in_place_and_stays_master(
     await master.stop()
     await until(lambda: slave.server.replication.slave.view.state is not CopyState.IN_SYNC)  # type: ignore[union-attr]
     address = slave.server.address
+    copy = slave.server.replication.slave.view  # type: ignore[union-attr]
+    assert copy.master_max_offset == copy.max_offset > 0
+    assert copy.record_bytes > 0
     assert await promoted(slave) is None
     sent = await slave.send(body=b"new")
     assert sent.read(SendMessageResponseHeader).queue_offset == 5

@@ -186,7 +186,7 @@ def test_value_of_wrong_type_is_named(kind: Any, settings: dict[str, Any], said:
         ("storeType", "defaultRocksDB", "storeType=defaultRocksDB cannot be honoured: "),
         ("storeType", " Default ", None),  # RocketMQ's default
         ("maxHaTransferByteInSecond", "104857600", None),
-        ("skipPreOnline", "true", "skipPreOnline has no effect here: no slave acts as a master here"),
+        ("skipPreOnline", "true", "skipPreOnline has no effect here: an acting master here only serves reads"),
         ("authenticationEnabled", "true", "authenticationEnabled has no effect here: RocketMQ's users "),
         ("initAuthenticationUser", '{"username":"u","password":"secret"}', "initAuthenticationUser has no effect"),
         ("sendMessageThreadPoolNums", "64", None),  # tuning of Java's own machinery
