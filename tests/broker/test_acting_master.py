@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from broker_cases import BrokerCase, StartBroker, StartNamesrv
 
+from gantrymq import StoreReader
 from gantrymq.ha.copy import CopyState
 from gantrymq.remoting.bodies.client import LockBatchRequestBody
 from gantrymq.remoting.bodies.route import TopicRouteData
@@ -17,6 +18,8 @@ from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from gantrymq.tools.pending.pending import PendingMessages
+from gantrymq.tools.pending.waiting import PendingKind
 
 pytestmark = pytest.mark.asyncio
 
@@ -49,6 +52,7 @@ async def test_slave_acts_for_master_until_it_is_back(
     for _ in range(5):
         await master.send()
     await master.send(properties={"DELAY": "5"})
+    await master.send(properties={"TIMER_DELAY_MS": "3600000"})
     master.server.tables.offsets.commit("G", "T", 0, 2)
     await until(lambda: role.view.state is CopyState.IN_SYNC and role.is_table_fresh)
     await until(lambda: slave.server.tables.offsets.query("G", "T", 0) == 2)
@@ -65,8 +69,9 @@ async def test_slave_acts_for_master_until_it_is_back(
     slave.server.tables.offsets.commit("G", "T", 0, 4)
     body = LockBatchRequestBody(consumer_group="G", client_id="c1", mq_set=[])
     assert (await slave.ask(RequestCode.LOCK_BATCH_MQ, body)).code == ResponseCode.SUCCESS
-    assert slave.server.store.max_offset_in_queue("SCHEDULE_TOPIC_XXXX", 4) == 1
-    assert slave.server.store.delay_offsets.get(5, 0) == 0
+    with StoreReader.open(tmp_path / "slave") as reader:
+        waiting = [message.kind for message in PendingMessages(reader, int(time.time() * 1000))]
+    assert waiting == [PendingKind.DELAY, PendingKind.TIMER]
     master = await start_broker(tmp_path / "master", **SMALL, namesrv_addr=namesrv)
     assert master.server.tables.offsets.query("G", "T", 0) == 4
     await until(lambda: role.view.state is CopyState.IN_SYNC)

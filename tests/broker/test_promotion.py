@@ -21,6 +21,7 @@ from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED
 from gantrymq.remoting.bodies.broker import HARuntimeInfo
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import NotifyBrokerRoleChangedRequestHeader
 from gantrymq.remoting.headers.pop import PopMessageRequestHeader
 from gantrymq.remoting.headers.send import EndTransactionRequestHeader, SendMessageResponseHeader
@@ -75,9 +76,16 @@ async def test_slave_is_promoted_in_place_and_stays_master(
     await in_sync(slave, master)
     await until(lambda: slave.server.tables.offsets.query("G", "T", 0) == 3)
     assert "is connected, so it is alive" in str(await promoted(slave))
+    fields = {"masterAddress": slave.server.address, "masterBrokerId": "1", "force": "true"}
+    forced = RemotingCommand(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=fields)
+    answer = await slave.client.invoke(slave.server.address, forced, 5_000)
+    assert "knows another master of broker-a" in str(answer.remark)
     await master.stop()
     await until(lambda: slave.server.replication.slave.view.state is not CopyState.IN_SYNC)  # type: ignore[union-attr]
     address = slave.server.address
+    copy = slave.server.replication.slave.view  # type: ignore[union-attr]
+    assert copy.master_max_offset == copy.max_offset > 0
+    assert copy.record_bytes > 0
     assert await promoted(slave) is None
     sent = await slave.send(body=b"new")
     assert sent.read(SendMessageResponseHeader).queue_offset == 5

@@ -25,7 +25,9 @@ from gantrymq import (
     StoreReader,
     TransactionProducer,
 )
+from gantrymq.cli.admin import promotion
 from gantrymq.errors import GantrymqError
+from gantrymq.remoting.bodies.broker import HAClientRuntimeInfo
 
 FILE = ("--set", f"mappedFileSizeCommitLog={1 << 20}", "--set", "maxHashSlotNum=1000", "--set", "maxIndexNum=4000")
 QUICK = ("--set", "timerPrecisionMs=100", "--set", "transactionCheckInterval=1000", "--set", "transactionTimeOut=1000")
@@ -88,6 +90,26 @@ def test_promotion_is_refused_with_numbers_or_done(gantrymq: Run, tmp_path: Path
             assert late.code != 0
             assert late.err.count("\n") == 1
             assert "knows another master of broker-a" in late.err
+
+
+def test_reasons_against_promotion_have_numbers() -> None:
+    own = HAClientRuntimeInfo(
+        state="disconnected",
+        max_offset=1_000,
+        master_max_offset=3_500,
+        record_bytes=300,
+        last_read_timestamp=100_000,
+        tables_timestamp=40_000,
+    )
+    assert [*promotion._copy(own), *promotion._offsets(own)] == [
+        "the slave lacks the last 2,500 bytes of the master's log, about 9 messages",
+        "topics, groups and committed offsets are 60 s older than the log",
+    ]
+    diverged = HAClientRuntimeInfo(state="diverged", reason="it differs", max_offset=5, master_max_offset=5)
+    assert [*promotion._copy(diverged), *promotion._offsets(diverged)] == [
+        "the copy is diverged: it differs",
+        "topics, groups and committed offsets have never followed the master's",
+    ]
 
 
 class Load:

@@ -137,7 +137,7 @@ def test_store_path_of_broker_conf_is_used(tmp_path: Path) -> None:
     conf.write_text(
         f"storePathRootDir={tmp_path}/here\nlistenPort=0\nbrokerName=from-conf\nnamesrvAddr=10.0.0.1:9876\n"
         "sendThreadPoolNums=4\nmappedFileSizeCommitLog=16777216\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
-        "haMasterAddress=10.0.0.1:10912\nhaListenPort=0\nproductEnvName=test\nserverWorkerThreads=4\n"
+        "haListenPort=0\nproductEnvName=test\nserverWorkerThreads=4\n"
     )
     with serving("serve", "-c", conf, "--namesrv-port", 0) as (ready, child):
         assert ready["store"] == f"{tmp_path}/here"
@@ -147,10 +147,7 @@ def test_store_path_of_broker_conf_is_used(tmp_path: Path) -> None:
     assert "namesrvAddr=10.0.0.1:9876 has no effect without --no-namesrv" in err
     assert re.search("sendThreadPoolNums is not a key of RocketMQ; nearest: .*sendMessageThreadPoolNums", err)
     lines = [line.partition("] ")[2].strip() for line in err.splitlines() if "no effect here" in line]
-    assert lines == [
-        "productEnvName has no effect here: routes of another environment are not looked up here",
-        "haMasterAddress has no effect here: brokers here are masters",
-    ]
+    assert lines == ["productEnvName has no effect here: routes of another environment are not looked up here"]
 
 
 def test_servers_with_enforced_tls_connect_to_each_other(tmp_path: Path) -> None:

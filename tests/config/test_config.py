@@ -186,7 +186,7 @@ def test_value_of_wrong_type_is_named(kind: Any, settings: dict[str, Any], said:
         ("storeType", "defaultRocksDB", "storeType=defaultRocksDB cannot be honoured: "),
         ("storeType", " Default ", None),  # RocketMQ's default
         ("maxHaTransferByteInSecond", "104857600", None),
-        ("skipPreOnline", "true", "skipPreOnline has no effect here: an acting master here reads alone"),
+        ("skipPreOnline", "true", "skipPreOnline has no effect here: an acting master here only serves reads"),
         ("migrateAuthFromV1Enabled", "true", "migrateAuthFromV1Enabled has no effect here: accounts of plain_acl.yml"),
         ("sendMessageThreadPoolNums", "64", None),  # tuning of Java's own machinery
         ("brokerName", "broker-b", None),  # it is a broker's: no effect on a store

@@ -475,7 +475,7 @@ def test_log_lines_go_to_logging_and_not_to_stdout(
     assert capsys.readouterr().out == ""
     assert "a broker registered" in caplog.text
     warned = [line for line in caplog.messages if "no effect" in line]
-    assert warned == ["event='skipPreOnline has no effect here: no slave acts as a master here'"]
+    assert warned == ["event='skipPreOnline has no effect here: an acting master here only serves reads'"]
 
 
 def test_host_name_in_broker_ip1_is_registered_and_messages_have_its_address() -> None:

@@ -48,6 +48,10 @@ _ROUTE_TIMEOUT_MS = 3_000
 # RocketMQ's name server refuses a registration without the field. Without an HA server another broker of the machine
 # may listen at the port, and a Java slave would copy its log.
 _NO_HA_SERVER = ""
+_AS_SLAVE = (
+    "To copy it, start this one with brokerRole=SLAVE and brokerId=1, without STORE/config/role.json; `gantrymq store "
+    "diverged` then shows what only this one has"
+)
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
 log = get_logger("gantrymq.broker")
@@ -82,30 +86,33 @@ class BrokerOuterAPI:
         known = (self._masters.get(name_server) for name_server in self.name_servers)
         return next((master for master in known if master is not None), None)
 
-    async def require_no_other_master(self) -> None:
+    async def require_no_other_master(self, remedy: str = _AS_SLAVE) -> None:
         """Raise RemotingError if a name server knows another master of this broker's name that answers.
 
-        RocketMQ's broker replaces it there, and both take messages that the other one does not have.
+        RocketMQ's broker replaces it there, and both take messages that the other one does not have. ``remedy`` is the
+        end of the error's text.
         """
-        if self._config.is_slave:
-            return
-        for name_server in self.name_servers:
-            other = await self._other_master(name_server)
-            if other is not None:
-                raise RemotingError(_another_master(self._config.broker.broker_name, other, name_server))
+        asked = await asyncio.gather(*map(self._other_master, self.name_servers), return_exceptions=True)
+        for name_server, other in zip(self.name_servers, asked, strict=True):
+            if isinstance(other, str):
+                raise RemotingError(_another_master(self._config.broker.broker_name, other, name_server) + remedy)
+
+    def look_again(self) -> None:
+        """Let the next registration ask each name server again for another master of this name."""
+        self._is_only_master.clear()
 
     async def _other_master(self, name_server: str) -> str | None:
-        """The address of another master of this name that a name server knows and that answers; None without one."""
+        """The address of another master of this name that a name server knows and that answers; None without one.
+
+        Raises RemotingError if the name server cannot be asked.
+        """
         timeout_ms = self._config.broker.register_broker_timeout_ms
-        try:
-            request = RemotingCommand(code=RequestCode.GET_BROKER_CLUSTER_INFO)
-            response = await self._client.invoke(name_server, request, timeout_ms)
-            if response.code != ResponseCode.SUCCESS:
-                return None
+        request = RemotingCommand(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+        response = await self._client.invoke(name_server, request, timeout_ms)
+        address = None
+        if response.code == ResponseCode.SUCCESS:
             data = decode_body(ClusterInfo, response.body).broker_addr_table.get(self._config.broker.broker_name)
             address = data.broker_addrs.get(MASTER_ID) if data is not None else None
-        except RemotingError:
-            return None  # it cannot be asked, and will not take a registration either
         if address is not None and address != self._address and await self._is_master(address, timeout_ms):
             return address
         self._is_only_master.add(name_server)
@@ -287,12 +294,12 @@ class BrokerOuterAPI:
 
     async def _register_at(self, name_server: str, header: RegisterBrokerRequestHeader, body: bytes) -> bool:
         timeout_ms = self._config.broker.register_broker_timeout_ms
-        if not self._config.is_slave and name_server not in self._is_only_master:
-            other = await self._other_master(name_server)
-            if other is not None:
-                log.error(_another_master(header.broker_name, other, name_server))
-                return False
         try:
+            if not self._config.is_slave and name_server not in self._is_only_master:
+                other = await self._other_master(name_server)
+                if other is not None:
+                    log.error(_another_master(header.broker_name, other, name_server) + _AS_SLAVE)
+                    return False
             response = await self._client.invoke(name_server, RemotingCommand.request(header, body), timeout_ms)
             if response.code != ResponseCode.SUCCESS:
                 log.warning("not registered", name_server=name_server, code=response.code, reason=response.remark)
@@ -326,6 +333,5 @@ class BrokerOuterAPI:
 def _another_master(broker_name: str, address: str, name_server: str) -> str:
     return (
         f"the name server {name_server} knows another master of {broker_name}, {address}, which answers: two masters "
-        "would take different messages. To copy it, start this one with brokerRole=SLAVE and brokerId=1, without "
-        "STORE/config/role.json; `gantrymq store diverged` then shows what only this one has"
+        "would take different messages. "
     )

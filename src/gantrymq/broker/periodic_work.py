@@ -82,5 +82,6 @@ class PeriodicWork:
 
     async def _register_again(self) -> None:
         outer = self._context.outer
+        outer.look_again()
         if self._context.config.broker.force_register or await outer.needs_register():
             await outer.register()

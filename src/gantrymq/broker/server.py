@@ -150,7 +150,8 @@ class BrokerServer:
             self.replication.reserve_port(broker.listen_port)
             try:
                 self.metrics.bind()
-                await self.outer.require_no_other_master()
+                if not self.config.is_slave:
+                    await self.outer.require_no_other_master()
                 self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
             except BaseException:
                 self.replication.release_port()

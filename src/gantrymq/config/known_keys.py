@@ -28,7 +28,7 @@ _ACTING = {
         haMaxTimeSlaveNotCatchup=15000 maxChecksumRange=1073741824 storePathBrokerIdentity= storePathEpochFile=
         syncBrokerMetadataPeriod=5000 syncControllerMetadataPeriod=10000 syncFromLastFile=false
     """,
-    "an acting master here reads alone: it delivers nothing, and puts nothing at other brokers": """
+    "an acting master here only serves reads": """
         enableRemoteEscape=false lockInStrictMode=false readUnCommitted=false skipPreOnline=false
         syncMasterFlushOffsetWhenStartup=false
     """,

@@ -233,8 +233,9 @@ class LogSlave:
             self._read_ms = self._clock.now_ms()
         self._frames += frames
         self._take()
-        if self._copy is not None:
-            self._record_bytes = self._copy.record_bytes or self._record_bytes
+        if self._copy is not None and self._copy.records:
+            self._master_end = max(self._master_end, self._copy.end_offset)
+            self._record_bytes = self._copy.record_bytes
         self._report(link)
         self._look_at_master(is_idle=not any(frame.body for frame in frames))
 

@@ -89,11 +89,13 @@ class SlaveRole:
     async def promote(self, *, is_forced: bool) -> None:
         """Note that the store is a master's from now on, and let the broker start again as one.
 
-        Raises StoreError if the copy has a master, unless it ``is_forced``, and DiskFullError.
+        Raises StoreError if the copy has a master, unless it ``is_forced``; RemotingError if a name server knows a
+        master that answers; DiskFullError.
         """
         copy = self._copy.view()
         if copy.state in _HAS_MASTER and not is_forced:
             raise StoreError(self._store.path, f"its master {copy.master} is connected, so it is alive: stop it first")
+        await self._outer.require_no_other_master("Stop it first")
         file, now_ms = RoleFile(self._store.fs, self._store.path / CONFIG), self._clock.now_ms()
         await _in_thread(lambda: file.save(Role(was_slave=True, promoted_ms=now_ms)))
         log.warning("this slave is promoted to master", offset=copy.max_offset, master_had=copy.master_max_offset)

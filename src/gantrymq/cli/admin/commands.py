@@ -121,8 +121,8 @@ _GROUPS = {
 def admin_application(words: Sequence[str]) -> typer.Typer:
     """The commands that begin with ``words``: one if they name it; all if there are no words, for the help."""
     app = _group("")
-    groups = {"": app}
-    for name, (module, function) in _chosen(words).items():
+    groups, chosen = {"": app}, _chosen(words)
+    for name, (module, function) in chosen.items():
         *parents, last = name.split(" ")
         for depth in range(1, len(parents) + 1):
             path = " ".join(parents[:depth])
@@ -130,7 +130,7 @@ def admin_application(words: Sequence[str]) -> typer.Typer:
                 groups[path] = _group(path)
                 groups[" ".join(parents[: depth - 1])].add_typer(groups[path], name=parents[depth - 1])
         command: Any = getattr(import_module(f"gantrymq.cli.admin.{module}"), function)
-        if any(other.startswith(f"{name} ") for other in COMMANDS):
+        if any(other.startswith(f"{name} ") for other in chosen):
             groups[name] = group = typer.Typer(invoke_without_command=True, help=help_text(command))
             group.callback()(_without_subcommand(command))
             groups[" ".join(parents)].add_typer(group, name=last)
@@ -158,7 +158,7 @@ def _without_subcommand(command: Callable[..., None]) -> Callable[..., None]:
 def _chosen(words: Sequence[str]) -> dict[str, tuple[str, str]]:
     for depth in range(min(3, len(words)), 0, -1):
         path = " ".join(words[:depth])
-        rows = {name: row for name, row in COMMANDS.items() if name == path or name.startswith(f"{path} ")}
+        rows = [path] if path in COMMANDS else [name for name in COMMANDS if name.startswith(f"{path} ")]
         if rows:
             return {name: row for name, row in COMMANDS.items() if name in rows or path.startswith(f"{name} ")}
     return COMMANDS

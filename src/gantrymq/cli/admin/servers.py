@@ -317,6 +317,7 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
     Slaves whose connection the master has closed within the last minute are
     shown with the reason as their state. A voter is a slave that
     acknowledgements of a SYNC_MASTER count. RocketMQ's brokers report neither.
+    `ha promote` makes a slave the master.
 
     Examples of use:
 
