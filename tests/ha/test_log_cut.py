@@ -125,6 +125,10 @@ def test_open_store_and_offset_outside_are_refused(store: tuple[Path, Divergence
     path, divergence = store
     with MessageStore.open(path, CONFIG), pytest.raises(StoreLockedError):
         cut(path, CONFIG, FS)
-    DivergenceFile(FS, path / "config").save(divergence._replace(cut_offset=1 << 30, end_offset=1 << 31))
-    with pytest.raises(StoreError, match="does not have the offset"):
-        cut(path, CONFIG, FS)
+    # Also the first one: a store without a record does not open beside the units of its queues.
+    for outside in (1 << 30, 0):
+        DivergenceFile(FS, path / "config").save(divergence._replace(cut_offset=outside, end_offset=1 << 31))
+        with pytest.raises(StoreError, match="does not have the offset"):
+            cut(path, CONFIG, FS)
+    with MessageStore.open(path, CONFIG) as opened:
+        assert opened.max_phy_offset == divergence.end_offset

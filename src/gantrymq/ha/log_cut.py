@@ -102,7 +102,7 @@ def _recovered_end(path: Path, config: MessageStoreConfig, fs: FileSystem) -> in
 
 
 def _require_inside(path: Path, log: CommitLog, divergence: Divergence) -> None:
-    if not log.min_offset <= divergence.cut_offset < log.queue.max_offset:
+    if not log.min_offset < divergence.cut_offset < log.queue.max_offset:  # retention may have removed what is before
         raise StoreError(path, f"its log does not have the offset {divergence.cut_offset}, at which it was to be cut")
 
 

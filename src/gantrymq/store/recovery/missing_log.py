@@ -170,6 +170,8 @@ def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now
         end = files[-1].offset + size if files else 0
         if files and fs.exists(paths.abort) and _checkpoint_offset(fs, paths) <= end:
             return LogFindings([], [])  # a power cut took the records: the names of log files are durable before them
+        if files and 0 < _checkpoint_offset(fs, paths) <= files[0].offset:
+            return LogFindings([], [])  # retention has removed all records, and the next file was ready
         if (reason := _known_records(fs, paths, queues, has_files=bool(files))) is not None:
             return LogFindings([_missing_log(fs, paths, reason, has_files=bool(files))], [])
         return LogFindings([], [])
