@@ -97,7 +97,7 @@ bench: setup interop  ## Race against the real RocketMQ: tables, JSON and a plot
 	$(BIN)/python benchmarks/kernels.py
 
 SMOKE = "put 1024 B, 1 producer" "put table 1024" "get 1024 B, warm" query SIGKILL rebuild \
-	--rounds 2 --scale 0.05 --out build/bench-smoke
+	"start of the command" --rounds 2 --scale 0.05 --out build/bench-smoke
 
 .PHONY: bench-smoke
 bench-smoke: setup interop  ## Small races, their ratios beside those accepted; fails where half of one is gone

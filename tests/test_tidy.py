@@ -72,10 +72,11 @@ MAY_IMPORT: dict[str, set[str] | None] = {
 
 # The parts of tools/. Its other modules are above all of them.
 TOOLS_MAY_IMPORT = {
+    "findings": set(),
     "reports": set(),
     "read": {"reports"},
     "audit": {"reports", "read"},
-    "check": {"reports", "read", "audit"},
+    "check": {"findings", "reports", "read", "audit"},
     "repair": {"reports", "read", "audit"},
     "pending": {"read"},
 }

@@ -1,7 +1,7 @@
 """Compare ratios with accepted ones, for ``make bench-smoke``.
 
 The file is a JSON object from the name of a race to its ratio. Ratios of small races on a busy machine vary,
-so only a collapse counts: half of the accepted ratio or less, twice in a row.
+so only a collapse counts, twice in a row: half of the accepted ratio or less, or what the race's row says.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from rich.table import Table
 from benchmarks.race.race import Outcome
 from gantrymq.errors import GantrymqError
 
-COLLAPSE = 0.5
-
 
 class AcceptedError(GantrymqError):
     """The file of accepted ratios cannot be read."""
@@ -25,11 +23,15 @@ class AcceptedError(GantrymqError):
 
 @dataclass(frozen=True)
 class Change:
-    """The accepted and the present ratio of a race; ``now`` is None if the race failed."""
+    """The accepted and the present ratio of a race; ``now`` is None if the race failed.
+
+    ``least_share`` of the accepted ratio has to be left.
+    """
 
     name: str
     accepted: float
     now: float | None
+    least_share: float = 0.5
 
     @property
     def share(self) -> float:
@@ -38,8 +40,8 @@ class Change:
 
     @property
     def is_collapse(self) -> bool:
-        """Whether the share is a half or less."""
-        return self.share <= COLLAPSE
+        """Whether the share is ``least_share`` or less."""
+        return self.share <= self.least_share
 
 
 def load(path: Path) -> dict[str, float]:
@@ -63,7 +65,9 @@ def save(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 def changes(accepted: Mapping[str, float], outcomes: Sequence[Outcome]) -> list[Change]:
     """The change of each race that ran and has an accepted ratio."""
-    return [Change(one.name, accepted[one.name], one.ratio) for one in outcomes if one.name in accepted]
+    return [
+        Change(one.name, accepted[one.name], one.ratio, one.row.least_share) for one in outcomes if one.name in accepted
+    ]
 
 
 def table(found: Sequence[Change]) -> Table:

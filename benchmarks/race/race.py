@@ -21,7 +21,8 @@ class Row:
     """One figure of a race.
 
     ``measure`` is its name in the result of a side, ``unit`` its unit. With ``less_is_better`` it is a time or a size.
-    ``goal`` is the ratio to reach, ours to theirs (theirs to ours if less is better), or None.
+    ``goal`` is the ratio to reach, ours to theirs (theirs to ours if less is better), or None. ``least_share`` of an
+    accepted ratio has to be left: CPU time varies less than the time of a busy machine, so its rows may ask for more.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Row:
     goal: float | None = None
     less_is_better: bool = False
     note: str = ""
+    least_share: float = 0.5
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Ratios beside those accepted: only a collapse counts, and only when it comes twice."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def compared(tmp_path: Path, *races: Race) -> list[str]:
 )
 def test_halved_ratio_is_collapse_only_if_repeated(tmp_path: Path, ours: list[float], collapsed: list[str]) -> None:
     assert compared(tmp_path, race("even", *ours), race("other", 2.0), race("new", 0.1)) == collapsed
+
+
+def test_row_that_asks_for_a_larger_share_collapses_at_it(tmp_path: Path) -> None:
+    strict = race("even", 3.2)
+    strict = Race([replace(strict.rows[0], least_share=0.8)], strict.sides)
+    assert compared(tmp_path, strict) == ["even"]
 
 
 def test_failed_race_is_collapse(tmp_path: Path) -> None:

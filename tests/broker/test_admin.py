@@ -14,7 +14,7 @@ from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.errors import DiskFullError
 from gantrymq.model import fastjson
-from gantrymq.model.message_queue import MAX_QUEUES
+from gantrymq.model.limits import MAX_QUEUES
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from gantrymq.remoting.bodies.topic import KVTable, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from gantrymq.remoting.body import decode_body

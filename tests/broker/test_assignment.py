@@ -10,7 +10,8 @@ from broker_cases import BrokerCase, StartBroker, StartNamesrv
 from gantrymq.broker.tables import request_modes
 from gantrymq.broker.tables.request_modes import MessageRequestModeManager
 from gantrymq.errors import RemotingError
-from gantrymq.model.message_queue import MAX_QUEUES, MessageQueue
+from gantrymq.model.limits import MAX_QUEUES
+from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import (
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,

@@ -17,7 +17,7 @@ from gantrymq.cli.application import application
 from gantrymq.model.message import Message
 from gantrymq.store.queue.group_offsets import GroupAhead, GroupOffset
 from gantrymq.tools import reports
-from gantrymq.tools.reports import FindingKind
+from gantrymq.tools.findings import FindingKind
 from store_cases import await_dispatch, open_store
 
 ROOT = Path(__file__).resolve().parents[2]

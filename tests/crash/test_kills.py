@@ -16,7 +16,7 @@ from lives import SEAL, Plan, is_whole, start
 from gantrymq.config.properties import read_settings
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.reports import FindingKind
+from gantrymq.tools.findings import FindingKind
 from gantrymq.tools.verify import verify_store
 from store_cases import SMALL_KEYS
 

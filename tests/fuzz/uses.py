@@ -18,8 +18,8 @@ from gantrymq.errors import GantrymqError
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from memory_file_system import MemoryFileSystem

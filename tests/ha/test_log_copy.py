@@ -16,7 +16,7 @@ from gantrymq.ha.copy import CheckedLogCopy, CopyState
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.reports import Severity
+from gantrymq.tools.findings import Severity
 from gantrymq.tools.verify import verify_store
 from golden_stores import unpack
 from mirror_cases import LogBytes, copied, open_copy

@@ -8,8 +8,8 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.tools.findings import Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import (

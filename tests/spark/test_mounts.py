@@ -17,8 +17,8 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines import export, rebuild, salvage, verify
 from gantrymq.spark.pipelines.jobs import Mount, _Failure, guarded
 from gantrymq.store.paths import StorePaths
+from gantrymq.tools.findings import Severity
 from gantrymq.tools.read.log_places import log_files
-from gantrymq.tools.reports import Severity
 from gantrymq.tools.verify import verify_store
 from store_cases import SMALL, numbered, open_store, tree
 

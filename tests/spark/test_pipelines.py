@@ -34,8 +34,8 @@ from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_plan import ExportSelection
+from gantrymq.tools.findings import Finding
 from gantrymq.tools.rebuild import RebuildReport, rebuild_store
-from gantrymq.tools.reports import Finding
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import unpack
@@ -60,8 +60,8 @@ def without_times(report: RebuildReport) -> RebuildReport:
     report.steps_ms = {}
     # Both work on copies, below folders of their own.
     account = report.account
-    account.ranges = [replace(one, path=Path(one.path.name)) for one in account.ranges]
-    account.not_compared = [replace(one, path=Path(one.path.name)) for one in account.not_compared]
+    account.ranges = [one._replace(path=Path(one.path.name)) for one in account.ranges]
+    account.not_compared = [one._replace(path=Path(one.path.name)) for one in account.not_compared]
     return report
 
 

@@ -13,8 +13,8 @@ from gantrymq.errors import ConfigError, MissingFileError, MissingLogError, Stor
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from memory_file_system import MemoryFileSystem

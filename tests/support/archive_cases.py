@@ -14,8 +14,8 @@ from gantrymq.archive.target import ArchiveTarget, open_target
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.tools.findings import Finding, Severity
 from gantrymq.tools.read.store_source import StoreSource
-from gantrymq.tools.reports import Finding, Severity
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL
 

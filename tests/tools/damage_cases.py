@@ -16,7 +16,7 @@ from gantrymq.format.record import read_layout
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.model.message import Message
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.reports import Finding
+from gantrymq.tools.findings import Finding
 from gantrymq.tools.verify import verify_store
 from memory_file_system import MemoryFileSystem
 from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, open_store

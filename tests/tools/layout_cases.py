@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.tools.reports import Finding
+from gantrymq.tools.findings import Finding
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_store
 

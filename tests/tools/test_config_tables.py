@@ -18,7 +18,7 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET, DELETED_TOPICS
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.fs.replaced_file import MAX_BYTES
-from gantrymq.tools.reports import Finding, FindingKind, Severity
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_store
 

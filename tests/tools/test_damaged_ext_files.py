@@ -16,8 +16,8 @@ from gantrymq.errors import DiskError, MissingFileError, StoreError, WrongFileSi
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.reader import StoreReader
+from gantrymq.tools.findings import FindingKind
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import FindingKind
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, bodies, open_reader, open_store
 

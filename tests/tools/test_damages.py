@@ -23,8 +23,9 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.findings import Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import LossAccount, Severity
+from gantrymq.tools.reports import LossAccount
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, StoreReader, await_dispatch, open_store

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.format import names
-from gantrymq.tools.reports import FindingKind, StorePart
+from gantrymq.tools.findings import FindingKind, StorePart
 from gantrymq.tools.verify import VerifySummary
 from gantrymq.tools.verify_report import next_steps
 

@@ -14,7 +14,7 @@ import pytest
 from gantrymq.cli.main import exit_code
 from gantrymq.model import fastjson
 from gantrymq.model.message import SCHEDULE_TOPIC, Message
-from gantrymq.tools.reports import Finding, FindingKind, Severity
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, SMALL_KEYS, bodies, numbered, open_reader, open_store
 

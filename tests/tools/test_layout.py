@@ -24,8 +24,8 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_reader, open_store, tree

@@ -32,8 +32,9 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantrymq.model.message import Message
 from gantrymq.tools.audit.loss_account import BODY_CRC_AT
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import FindingKind, LossAccount, Severity
+from gantrymq.tools.reports import LossAccount
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, SMALL_KEYS, await_dispatch, open_store

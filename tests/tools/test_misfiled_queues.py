@@ -15,10 +15,11 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
+from gantrymq.tools.findings import Severity
 from gantrymq.tools.read.filed_queues import FiledQueues, filed
 from gantrymq.tools.read.log_places import log_files
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import LossAccount, Severity
+from gantrymq.tools.reports import LossAccount
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, StoreReader, open_store

@@ -19,8 +19,8 @@ from gantrymq.format.checkpoint import Checkpoint, encode_checkpoint
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.missing_log import log_state
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from memory_file_system import MemoryFileSystem

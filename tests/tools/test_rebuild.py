@@ -20,8 +20,8 @@ from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.recovery.swap_journal import ReadySwap
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.rebuild import RebuildReport, rebuild_store
-from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
 from memory_file_system import MemoryFileSystem

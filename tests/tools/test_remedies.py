@@ -19,8 +19,8 @@ from gantrymq.format.queue_entry import PRE_BLANK, QueueEntry, encode_entry
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT, encode_blank
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import Finding, FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, open_store

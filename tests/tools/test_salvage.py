@@ -23,7 +23,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.put_result import PutMessageResult
-from gantrymq.tools.reports import FindingKind, Severity
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.salvage import SalvageReport, salvage_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack

@@ -12,8 +12,8 @@ import pytest
 from gantrymq.format.timer import SLOT_SIZE, decode_timer_checkpoint, encode_timer_checkpoint
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.tools.check import timer_check
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import Finding, FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, NOON_MS

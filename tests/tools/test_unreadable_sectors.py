@@ -10,8 +10,8 @@ from damage_cases import PATHS, SmallStore, small_store
 
 from faulty_file_system import broken_disk
 from gantrymq.errors import DiskError
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.rebuild import rebuild_store
-from gantrymq.tools.reports import FindingKind, Severity
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_store

@@ -16,7 +16,7 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import PRE_BLANK, UNIT_SIZE, QueueEntry
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT
 from gantrymq.model.message import Message
-from gantrymq.tools.reports import Finding, FindingKind, Severity
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from store_cases import NOON_MS, SMALL, await_dispatch, open_store
 
 LOG_FILE = SMALL.mapped_file_size_commit_log

@@ -13,7 +13,7 @@ from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.retention import CleanConsumeQueueService
-from gantrymq.tools.reports import Finding, Severity
+from gantrymq.tools.findings import Finding, Severity
 from gantrymq.tools.verify import STEP, verify_store
 from golden_stores import NAMES, unpack
 from memory_file_system import MemoryFileSystem

@@ -2,7 +2,8 @@
 
 Java's time is that of its load(), plus the time until dispatch has caught up if something is dispatched afterwards. It
 does not include the start of the JVM. Our time is that of the whole command, with its start and clean close. The
-figures of whole processes compare like with like: Java's then includes the JVM. Both must find the same end of the log.
+figures of whole processes compare like with like: Java's then includes the JVM, as does its CPU time. Both must find
+the same end of the log. A store of 64 messages shows what the start of a command costs: nearly all of it is imports.
 
 The killed store was killed while two threads put, so some messages are not dispatched yet.
 
@@ -13,10 +14,11 @@ and would lose the records in the others.
 from __future__ import annotations
 
 import shutil
+import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.race.process import Line, run_command, timed_command
+from benchmarks.race.process import Line, run_command, timed_command, with_cpu
 from benchmarks.race.race import Race, Row
 from benchmarks.race.races.sparse_log import write_files
 from benchmarks.race.track import Track, copy_of
@@ -28,6 +30,9 @@ _DERIVED = ("consumequeue", "index")
 _FILES = (2, 10, 50)
 _RECORDS_A_FILE = 20_000
 _ALL_FILES = {"commitLogRecoverMaxNum": 1000}
+_OF_A_START = 64  # messages
+_STARTS = 5  # a round
+_LEAST_SHARE = 0.8  # of an accepted ratio of CPU times
 
 
 def races(track: Track) -> Iterator[Race]:
@@ -51,6 +56,7 @@ def races(track: Track) -> Iterator[Race]:
         yield _recovery(track, f"recovery after a kill, {files} files of 1 GiB", sparse)
         yield _recovery(track, f"recovery of {files} files of 1 GiB, nothing but the log", sparse, lacks=_DERIVED)
     yield _rebuild(track, closed)
+    yield _start(track)
 
 
 class SparsePreparation:
@@ -110,14 +116,43 @@ def _rows(name: str, goal: float | None, whole: str) -> list[Row]:
     if whole:
         note = "both from the start of their process"
         rows.append(Row(whole, "processMillis", "ms", less_is_better=True, note=note))
+        rows.append(_cpu_row(f"{name}, CPU"))
     return rows
 
 
+def _cpu_row(name: str) -> Row:
+    note = "user and system time of both whole processes"
+    return Row(name, "cpuMillis", "ms", less_is_better=True, note=note, least_share=_LEAST_SHARE)
+
+
+def _start(track: Track) -> Race:
+    """A recovery that has next to nothing to read: the median of a few, so that one slow start does not count."""
+
+    def prepare(folder: Path) -> None:
+        track.other.put(folder / "store", count=_OF_A_START, threads=1, body_size=_BODY_SIZE)
+
+    def java(folder: Path) -> Line:
+        return _middle([_java(track, copy_of(folder / "store"), "load") for _ in range(_STARTS)])
+
+    def ours(folder: Path) -> Line:
+        return _middle([_ours("store", "recover", str(copy_of(folder / "store"))) for _ in range(_STARTS)])
+
+    rows = [_cpu_row("start of the command, CPU")]
+    return Race(rows, track.sides(java, ours), ("maxPhyOffset",), prepare)
+
+
+def _middle(lines: list[Line]) -> Line:
+    return lines[0] | {"cpuMillis": statistics.median(line["cpuMillis"] for line in lines)}
+
+
 def _java(track: Track, store: Path, until: str) -> Line:
-    line = track.other.run("recover-time", store, _ALL_FILES, start=True)
+    line = with_cpu(lambda: track.other.run("recover-time", store, _ALL_FILES, start=True))
     return line | {"workMillis": line[f"{until}Millis"], "processMillis": line[f"{until}SinceJvmStartMillis"]}
 
 
 def _ours(*words: str) -> Line:
-    line, took_ms = timed_command(*words)
-    return line | {"workMillis": took_ms, "processMillis": took_ms}
+    def run() -> Line:
+        line, took_ms = timed_command(*words)
+        return line | {"workMillis": took_ms, "processMillis": took_ms}
+
+    return with_cpu(run)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gantrymq.config.reading import Reading
     from gantrymq.errors import StoreError
     from gantrymq.store.recovery.recovery import RecoveryReport
-    from gantrymq.tools.audit.loss_account import LogClaims
+    from gantrymq.tools.audit.log_claims import LogClaims
     from gantrymq.tools.reports import LossAccount
 
     _Outcome = tuple[RecoveryReport, dict[str, float], list[StoreError], list[StoreError]]
@@ -54,9 +54,9 @@ def recover_store(
     store: Path, config: Path | None = None, set_: list[str] | None = None, *, dry_run: bool = False, json: bool = False
 ) -> int:
     """Recover the store, print the report, and return the exit code. Raises GantrymqError, OSError."""
+    from gantrymq.store.index.index_file import REBUILD_INDEX
     from gantrymq.store.paths import StorePaths
-    from gantrymq.tools.audit.loss_account import recovery_account
-    from gantrymq.tools.reports import REBUILD_INDEX
+    from gantrymq.tools.audit.log_claims import recovery_account
 
     reading = (read_options if dry_run else read_writing_options)(config, set_)
     claims = _claims(store, reading)
@@ -81,7 +81,7 @@ def _claims(path: Path, reading: Reading) -> LogClaims:
     from gantrymq.errors import StoreError
     from gantrymq.fs.real import RealFileSystem
     from gantrymq.store.paths import StorePaths
-    from gantrymq.tools.audit.loss_account import log_claims
+    from gantrymq.tools.audit.log_claims import log_claims
     from gantrymq.tools.read.index_files import store_sizes
 
     fs, paths, config = RealFileSystem(), StorePaths.of(path, reading.config), reading.config

@@ -17,8 +17,8 @@ from gantrymq.cli.terminal import FINDINGS
 
 if TYPE_CHECKING:
     from gantrymq.config.reading import Reading
+    from gantrymq.tools.findings import Finding, FindingKind, Severity
     from gantrymq.tools.outlook import Outlook
-    from gantrymq.tools.reports import Finding, FindingKind, Severity
     from gantrymq.tools.verify import Verification
     from gantrymq.tools.verify_report import FindingGroups
 

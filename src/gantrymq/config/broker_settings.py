@@ -29,10 +29,10 @@ from gantrymq.config.remoting_limits import RemotingLimits
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX, LONG_MAX
+from gantrymq.model.limits import MAX_QUEUES
 from gantrymq.model.system_names import TRACE_TOPIC
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
-_MAX_QUEUES = 65_536  # of a topic
 _NAME = r"[^\s/]{1,127}"  # also a topic name
 _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
@@ -56,7 +56,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig, AuthConfig):
     listen_port: int = key("listenPort", 10911, min_value=0, max_value=65535, at_start=True)
     namesrv_addr: str = key("namesrvAddr", "")
     broker_permission: int = key("brokerPermission", PERM_READ | PERM_WRITE, min_value=0, max_value=7)
-    default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, min_value=1, max_value=_MAX_QUEUES)
+    default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, min_value=1, max_value=MAX_QUEUES)
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", True)
     cluster_topic_enable: bool = key("clusterTopicEnable", True, at_start=True)
     broker_topic_enable: bool = key("brokerTopicEnable", True, at_start=True)
@@ -72,7 +72,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig, AuthConfig):
     store_reply_message_enable: bool = key("storeReplyMessageEnable", True)
     region_id: str = key("regionId", "DefaultRegion", allowed=".{1,255}")
     trace_on: bool = key("traceOn", True)
-    revive_queue_num: int = key("reviveQueueNum", 8, min_value=1, max_value=_MAX_QUEUES, at_start=True)
+    revive_queue_num: int = key("reviveQueueNum", 8, min_value=1, max_value=MAX_QUEUES, at_start=True)
     server_load_balancer_enable: bool = key("serverLoadBalancerEnable", True)
     default_message_request_mode: str = key("defaultMessageRequestMode", "PULL", allowed="PULL|POP")
     default_pop_share_queue_num: int = key("defaultPopShareQueueNum", -1, min_value=-INT_MAX - 1)

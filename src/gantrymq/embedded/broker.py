@@ -31,8 +31,8 @@ from gantrymq.embedded import stored
 from gantrymq.embedded.restartable_broker import RestartableBroker, Settings
 from gantrymq.embedded.users import Users
 from gantrymq.errors import RemotingError, StoreClosedError
+from gantrymq.model.limits import MAX_QUEUES
 from gantrymq.model.message import StoredMessage
-from gantrymq.model.message_queue import MAX_QUEUES
 
 _LOOK_AGAIN_S = 0.02
 

@@ -2,8 +2,6 @@
 
 from msgspec import Struct
 
-MAX_QUEUES = 1 << 16  # of a topic; a server or a file with a larger number is wrong, and each queue costs memory
-
 
 class MessageQueue(Struct, frozen=True, order=True, rename="camel"):
     """A queue of a topic on a broker. Sorts by topic, broker and number, as in RocketMQ."""

@@ -25,7 +25,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile, Value
 from gantrymq.model import fastjson
 from gantrymq.model.java import INT_MAX, LONG_MAX
-from gantrymq.model.message_queue import MAX_QUEUES
+from gantrymq.model.limits import MAX_QUEUES
 
 _ALL_PERMISSIONS = 15
 _LOGGER = logging.getLogger(__name__)

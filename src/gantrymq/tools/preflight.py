@@ -51,10 +51,10 @@ from gantrymq.store.queue.queue_listing import queue_directories
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.recovery.swap_journal import WORK_DIRECTORY
 from gantrymq.tools.check.small_files_check import TableDecoders, check_names, is_known_name
+from gantrymq.tools.findings import Severity
 from gantrymq.tools.pending.pending import PendingMessages, holds_pending
 from gantrymq.tools.pending.waiting import PendingKind
 from gantrymq.tools.read.log_places import log_files
-from gantrymq.tools.reports import Severity
 
 # report(step, done, total)
 Report = Callable[[str, int, int], None]

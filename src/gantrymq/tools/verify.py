@@ -56,6 +56,8 @@ from gantrymq.tools.check.small_files_check import (
     read_checkpoint,
 )
 from gantrymq.tools.check.timer_check import TimerCheck
+from gantrymq.tools.check.unreadable import unreadable_ext_pages, unreadable_findings
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.read.bad_disk import ListedFileSystem, ReadableBytes
 from gantrymq.tools.read.foreign_log_files import mark_foreign
 from gantrymq.tools.read.index_files import (
@@ -63,13 +65,10 @@ from gantrymq.tools.read.index_files import (
     count_kept,
     find_index_files,
     queue_file_size,
-    unreadable_findings,
 )
 from gantrymq.tools.read.log_places import log_files
-from gantrymq.tools.read.queue_files import unreadable_ext_pages
 from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.read.store_source import StoreSource
-from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 INDEX_STEP = "Verifying the index"
 STEP = "Verifying"

@@ -14,8 +14,8 @@ from pathlib import Path
 from gantrymq.model.size import size_text
 from gantrymq.model.texts import count_text, span_text
 from gantrymq.store.entries import Group, group_of
+from gantrymq.tools.findings import Finding, FindingKind, Severity, StorePart
 from gantrymq.tools.outlook import Outlook
-from gantrymq.tools.reports import Finding, FindingKind, Severity, StorePart
 from gantrymq.tools.verify import VerifySummary
 
 MAX_GROUPS = 200

@@ -19,8 +19,8 @@ from gantrymq.broker.tables.versioned_table import TableVersion, persisted
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import PERM_INHERIT, PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError
+from gantrymq.model.limits import MAX_QUEUES
 from gantrymq.model.message import TIMER_TOPIC
-from gantrymq.model.message_queue import MAX_QUEUES
 from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
 _READ_WRITE = PERM_READ | PERM_WRITE

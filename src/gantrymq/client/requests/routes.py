@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gantrymq.errors import MQClientError, NoRouteError
-from gantrymq.model.message_queue import MAX_QUEUES, MessageQueue
+from gantrymq.model.limits import MAX_QUEUES
+from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import MASTER_ID, TopicRouteData
 
 _COUNT_DIGITS = 5

@@ -20,11 +20,11 @@ from gantrymq.format.body_text import body_beginning
 from gantrymq.kernels import codes
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, parse_message_id
+from gantrymq.store.index.index_file import REBUILD_INDEX
 from gantrymq.store.index.index_service import EVERYTHING_MS
 from gantrymq.store.lookup import take_exact
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.tools.read.record_rows import Record, RecordRows
-from gantrymq.tools.reports import REBUILD_INDEX
 
 MAX_ROWS = 50
 _MAX_QUEUES = 64  # of a search by time over all queues of a topic

@@ -13,7 +13,7 @@ from gantrymq.console.store.jobs import JobSlot
 from gantrymq.console.store.opened import OpenStore
 from gantrymq.console.store.work import VerifyResult
 from gantrymq.format.names import CONSUME_QUEUE
-from gantrymq.tools.reports import FindingKind, Severity
+from gantrymq.tools.findings import FindingKind, Severity
 from gantrymq.tools.verify_report import next_steps, places_of, total_pairs, verdict
 
 

@@ -37,8 +37,8 @@ from gantrymq.tools.check.index_check import IndexCheck, IndexComparison
 from gantrymq.tools.check.log_check import LogCheck, LogFact, RecordFacts
 from gantrymq.tools.check.queue_check import QueueCheck, RecordsWithoutEntry
 from gantrymq.tools.check.small_files_check import TableDecoders
+from gantrymq.tools.findings import Finding
 from gantrymq.tools.read.record_lookup import RecordLookup
-from gantrymq.tools.reports import Finding
 from gantrymq.tools.verify import Verification, VerifyPlan, log_events, verify_store
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from gantrymq.errors import NotAStoreError, RemotingCommandError
 from gantrymq.format.names import CONFIG
-from gantrymq.model.message_queue import MAX_QUEUES
+from gantrymq.model.limits import MAX_QUEUES
 from gantrymq.remoting.bodies.route import PERM_READ
 from gantrymq.remoting.bodies.topic import TopicConfigSerializeWrapper
 from gantrymq.remoting.body import decode_body

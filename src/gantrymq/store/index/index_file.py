@@ -46,6 +46,7 @@ from gantrymq.kernels.codes import INDEX_PAGE_BYTES
 from gantrymq.store.index.index_stream import IndexStream
 from gantrymq.store.log.record_batch import IndexEntries
 
+REBUILD_INDEX = "`gantrymq store rebuild --index` rebuilds the index from the commit log"
 _PAGE_SIZE = 4096
 _LEFT_BYTES = 1 << 20
 _SPARSE_FROM_BYTES = 4 << 20

@@ -32,10 +32,10 @@ from gantrymq.kernels.codes import SURELY_BEHIND
 from gantrymq.store.index.index_dispatch import index_entries
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.tools.check.log_check import LogCheck
+from gantrymq.tools.check.unreadable import unreadable_findings
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.read.bad_disk import ReadableBytes
-from gantrymq.tools.read.index_files import unreadable_findings
 from gantrymq.tools.read.record_lookup import RecordLookup
-from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 MAX_LISTED = 262_144
 SHOWN = 4096

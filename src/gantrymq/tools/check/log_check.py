@@ -31,8 +31,8 @@ from gantrymq.store.log.mapped_file_queue import SALVAGE
 from gantrymq.store.log.record_batch import RecordBatch, closes_with_crc
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.recovery.missing_log import first_record_offset, log_state, one_of_each
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.read.intact_records import torn_rows
-from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 
 def check_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path], file_size: int) -> Iterator[Finding]:

@@ -26,9 +26,9 @@ from gantrymq.store.queue.group_offsets import EndOf
 from gantrymq.store.queue.queue_units import QueueNumbers, QueueUnits, queue_units
 from gantrymq.tools.audit.differences import matches_as_stretch, matching
 from gantrymq.tools.audit.queue_runs import Coverage
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.read.bad_disk import joined
 from gantrymq.tools.read.queue_files import QueueFiles, queue_directories
-from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 _MAX_LISTED = 4096
 

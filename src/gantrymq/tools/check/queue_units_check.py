@@ -32,10 +32,10 @@ from gantrymq.store.queue.owner import Slot
 from gantrymq.tools.audit.differences import ClaimKind, KnownLog, SlotKind, audit, judge_claim, leads_somewhere
 from gantrymq.tools.check.log_check import LogCheck
 from gantrymq.tools.check.queue_check import CheckedQueue, QueueCheck
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.read.quarantine_list import quarantined_in
 from gantrymq.tools.read.queue_files import QueueFiles
 from gantrymq.tools.read.record_lookup import RecordLookup
-from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 _UNITS_AT_ONCE = 16_384
 _NEAR = 8  # the greatest distance of a slot's neighbours

@@ -24,8 +24,8 @@ from gantrymq.store.entries import Use, is_for
 from gantrymq.store.lost_routes import TOPICS, lost_routes
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.group_offsets import GroupAhead
+from gantrymq.tools.findings import RECOVER, Finding, FindingKind, Severity
 from gantrymq.tools.read.quarantine_list import LIST
-from gantrymq.tools.reports import RECOVER, Finding, FindingKind, Severity
 
 TableDecoders = Mapping[str, Callable[[dict[str, Any]], None]]
 _CORRECT = "correct it, or move it away"

@@ -28,8 +28,8 @@ from gantrymq.store.timer.timer_files import TimerCheckpointFile
 from gantrymq.store.timer.timer_log import REMEDY, TimerLog
 from gantrymq.store.timer.timer_recovery import LogEnds, TimerRecovery
 from gantrymq.store.timer.wheel import TimerWheel
+from gantrymq.tools.findings import Finding, FindingKind, Severity
 from gantrymq.tools.read.record_lookup import RecordLookup
-from gantrymq.tools.reports import Finding, FindingKind, Severity
 
 _CHECKPOINT = Path(names.CONFIG) / names.TIMER_CHECKPOINT
 _AGAIN = "the next start of a broker delivers messages of the timer topic again"

@@ -5,7 +5,7 @@ Thread rule: plain functions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,9 +25,8 @@ from gantrymq.store.geometry import (
     usual_size,
 )
 from gantrymq.store.paths import StorePaths, offset_files
-from gantrymq.tools.read.bad_disk import ReadableBytes, joined
+from gantrymq.tools.read.bad_disk import ReadableBytes
 from gantrymq.tools.read.queue_files import queue_directories
-from gantrymq.tools.reports import REBUILD_INDEX, Finding, FindingKind
 
 
 @dataclass(slots=True)
@@ -115,14 +114,6 @@ class _Readable:
 
     def close(self) -> None:
         self._file.close()
-
-
-def unreadable_findings(root: Path, path: Path, data: ReadableBytes) -> Iterator[Finding]:
-    """Yield a finding for each unreadable range of an index file. Reads the whole file."""
-    data.prefault(0, len(data.array))
-    for (_, begin, end), reason in joined(data.unreadable):
-        text = f"the disk cannot read bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
-        yield Finding(FindingKind.FILE_UNREADABLE, path.relative_to(root), text, length_bytes=end - begin)
 
 
 def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:

@@ -17,14 +17,11 @@ from gantrymq.errors import StoreError
 from gantrymq.format.names import is_topic_storable, offset_name, parse_offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
 from gantrymq.format.queue_units import Units
-from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.fs.reads import ask_twice, cause_of, read_by_pages
-from gantrymq.store.paths import StorePaths, offset_files
-from gantrymq.store.queue.consume_queue_ext import REBUILD_EXT
+from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.queue_listing import QueueName, is_topic_name, queue_id_of, scan_topic
 from gantrymq.store.queue.unit_source import UnitSource
-from gantrymq.tools.read.bad_disk import joined
-from gantrymq.tools.reports import Finding, FindingKind
 
 _LOOK_BYTES = 1 << 20
 
@@ -233,32 +230,6 @@ def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, 
             else:
                 others.append(directory / topic.name / queue.name)
     return sorted(queues), others
-
-
-def unreadable_ext_pages(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
-    """Yield a finding for each unreadable range of the extended units. Reads all of them."""
-    for topic, queue_id, directory in queue_directories(fs, paths.consume_queue_ext)[0]:
-        for file in offset_files(fs, [directory]):
-            pages: dict[tuple[int, int, int], str] = {}
-            opened = fs.open(file.path)
-            try:
-                for position in range(0, file.size_bytes, _LOOK_BYTES):
-                    _read_noting(opened, position, min(_LOOK_BYTES, file.size_bytes - position), pages)
-            finally:
-                opened.close()
-            for (_, begin, end), reason in joined(pages):
-                text = f"the disk cannot read bytes {begin} to {end}: {reason}; {REBUILD_EXT}"
-                name = paths.name_of(file.path)
-                yield Finding(
-                    FindingKind.FILE_UNREADABLE, name, text, topic=topic, queue_id=queue_id, length_bytes=end - begin
-                )
-
-
-def _read_noting(file: File, position: int, length: int, pages: dict[tuple[int, int, int], str]) -> None:
-    try:
-        file.read_at(position, length)
-    except (OSError, StoreError):
-        read_by_pages(file, position, length, lambda begin, end, reason: pages.update({(0, begin, end): reason}))
 
 
 def _written_bytes(raw: bytes) -> int:
