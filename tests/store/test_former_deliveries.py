@@ -118,8 +118,6 @@ def test_message_that_had_rolled_is_delivered_once(tmp_path: Path) -> None:
         now_ms = int(time.time() * 1000)
         store.put(timed(b"rolls", 3_000, now_ms))
         until(lambda: store.max_offset_in_queue(TIMER_TOPIC, 0) >= 2)
-        at_ms = int(time.time() * 1000)
-        assert at_ms < now_ms + 3_000
     before = tmp_path / "before"
     shutil.copytree(path / "config", before)
     as_copied(path, before)
