@@ -92,8 +92,8 @@ class BrokerOuterAPI:
         RocketMQ's broker replaces it there, and both take messages that the other one does not have. ``remedy`` is the
         end of the error's text.
         """
-        answers = await asyncio.gather(*map(self._other_master, self.name_servers), return_exceptions=True)
-        for name_server, other in zip(self.name_servers, answers, strict=True):
+        masters = await asyncio.gather(*map(self._other_master, self.name_servers), return_exceptions=True)
+        for name_server, other in zip(self.name_servers, masters, strict=True):
             if isinstance(other, str):
                 raise RemotingError(_another_master(self._config.broker.broker_name, other, name_server) + remedy)
 
