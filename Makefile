@@ -81,8 +81,8 @@ test-slow: setup interop $(OLD_SPARK)/.done  ## The tests that `make test` leave
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m slow --timeout 1200 $(if $(SEED),--seed $(SEED))
 
 .PHONY: crash
-crash: setup  ## The crash tests at full length: every operation fails once, and COUNT (20) times as many lives end
-	COUNT=$(or $(COUNT),20) $(BIN)/python -m pytest tests/crash -n $(or $(WORKERS),2) \
+crash: setup  ## The crash tests at full length: every operation fails once, COUNT (20) times as many lives, 500 simulations each
+	COUNT=$(or $(COUNT),20) $(BIN)/python -m pytest tests/crash tests/simulation -n $(or $(WORKERS),2) \
 		--timeout 3600 -o faulthandler_timeout=3500 $(if $(SEED),--seed $(SEED))
 
 .PHONY: fuzz
