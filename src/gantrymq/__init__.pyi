@@ -63,6 +63,7 @@ from gantrymq.config.settings import FlushDiskType as FlushDiskType
 from gantrymq.config.settings import MessageStoreConfig as MessageStoreConfig
 from gantrymq.embedded.async_broker import AsyncEmbeddedBroker as AsyncEmbeddedBroker
 from gantrymq.embedded.broker import EmbeddedBroker as EmbeddedBroker
+from gantrymq.errors import AccessError as AccessError
 from gantrymq.errors import AlreadyStartedError as AlreadyStartedError
 from gantrymq.errors import AmbiguousGeometryError as AmbiguousGeometryError
 from gantrymq.errors import ConfigError as ConfigError
