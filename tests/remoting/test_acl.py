@@ -1,6 +1,13 @@
 """The ACL signature, and that nothing but the right secret gives it."""
 
-from gantrymq.remoting.acl import SessionCredentials, signature_matches
+import base64
+import hmac
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gantrymq.model.java import encode_utf8
+from gantrymq.remoting.acl import SessionCredentials, calculate_signature, signature_matches
 from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.connection import Connection
 from gantrymq.remoting.headers.offset import GetMaxOffsetRequestHeader
@@ -44,3 +51,16 @@ def test_request_without_signature_matches_nothing() -> None:
 
 def test_secrets_are_not_shown() -> None:
     assert "12345678" not in repr(SessionCredentials("RocketMQ", "12345678", "token"))
+
+
+@given(st.binary(max_size=200), st.text(max_size=80), st.text(max_size=40))
+@example(bytes(2047), "k" * 64, "x")
+@example(bytes(2048), "k" * 65, "x" * 5000)
+@example(bytes(32 << 10), "", "")
+@example(bytes((32 << 10) + 1), "\ud800", "")
+def test_signature_of_any_body_is_hmac_sha1(body: bytes, secret: str, text: str) -> None:
+    wanted = hmac.new(encode_utf8(secret), encode_utf8("a" + text) + body, "sha1").digest()
+    assert (
+        calculate_signature({"b": text, "a": "a", "Signature": "old"}, body, secret)
+        == base64.b64encode(wanted).decode()
+    )
