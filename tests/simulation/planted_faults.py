@@ -5,7 +5,6 @@ A fault is a patch of one place. It is one that a developer could make, or that 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
@@ -172,12 +171,12 @@ def _cut_one_record_more() -> AbstractContextManager[Any]:
 
 
 def _ack_before_flush() -> AbstractContextManager[Any]:
-    def at_once(self: Durability, end_offset: int) -> asyncio.Future[PutMessageStatus]:
-        future: asyncio.Future[PutMessageStatus] = asyncio.get_running_loop().create_future()
-        future.set_result(PutMessageStatus.PUT_OK)
-        return future
+    def at_once(self: Durability, end_offset: int) -> FlushRequest:
+        request = FlushRequest(end_offset)
+        request.finish(PutMessageStatus.PUT_OK)
+        return request
 
-    return mock.patch.object(Durability, "until_durable", at_once)
+    return mock.patch.object(Durability, "_request", at_once)
 
 
 def _wait_for_one_less() -> AbstractContextManager[Any]:
