@@ -23,6 +23,7 @@ from gantrymq.archive.summary import ArchiveSummary, log_name
 from gantrymq.archive.target import CHUNK_BYTES
 from gantrymq.errors import ArchiveError, StoreError
 from gantrymq.fs.api import File, FileSystem
+from gantrymq.fs.forwarding import ForwardingFile, ForwardingFileSystem
 from gantrymq.store.contents import require_honoured_contents
 from gantrymq.store.geometry import require_store
 from gantrymq.store.log.log_reader import Blank, End, LogFile, LogFileReader
@@ -155,39 +156,22 @@ def chunks_of_file(file: File, size: int) -> Iterator[bytes]:
         yield file.read_at(position, min(CHUNK_BYTES, size - position))
 
 
-class HeldFiles:
+class HeldFiles(ForwardingFileSystem):
     """A file system in which some open files of ``inner`` keep their names. It implements FileSystem."""
 
     def __init__(self, inner: FileSystem, held: Mapping[Path, File]) -> None:
-        self._inner, self._held = inner, held
+        super().__init__(inner)
+        self._held = held
 
     def open(self, path: Path, **options: Any) -> File:
         """Open a file; a held one stays open when its user closes it."""
         held = self._held.get(path)
         return self._inner.open(path, **options) if held is None else cast(File, _StaysOpen(held))
 
-    def as_file_system(self) -> FileSystem:
-        """The same object, typed as a FileSystem."""
-        return cast(FileSystem, self)
 
-    def __getattr__(self, name: str) -> Any:
-        """Forward to the inner file system."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
-
-class _StaysOpen:
-    def __init__(self, inner: File) -> None:
-        self._inner = inner
-
+class _StaysOpen(ForwardingFile):
     def close(self) -> None:
         pass
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._inner, name)
 
 
 @contextmanager

@@ -13,42 +13,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from gantrymq.fs.api import Bytes, File, FileSystem
+from gantrymq.fs.api import Bytes, File
+from gantrymq.fs.forwarding import ForwardingFile, ForwardingFileSystem
 
 
-class CopiedFile:
+class CopiedFile(ForwardingFile):
     """A file of a :class:`CopiedFileSystem`; all methods but ``view`` are those of ``inner``."""
-
-    def __init__(self, inner: File) -> None:
-        self._inner = inner
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
         """A copy of the bytes."""
         return np.frombuffer(self._inner.read_at(position, length), np.uint8)
 
-    def __getattr__(self, name: str) -> Any:
-        """Forward to the inner file."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._inner, name)
 
-
-class CopiedFileSystem:
+class CopiedFileSystem(ForwardingFileSystem):
     """``inner``, whose files return copies. It implements FileSystem; all other methods are those of ``inner``."""
-
-    def __init__(self, inner: FileSystem) -> None:
-        self._inner = inner
 
     def open(self, path: Path, **options: Any) -> File:
         """Open a file."""
         return cast(File, CopiedFile(self._inner.open(path, **options)))
-
-    def as_file_system(self) -> FileSystem:
-        """The same object, typed as a FileSystem."""
-        return cast(FileSystem, self)
-
-    def __getattr__(self, name: str) -> Any:
-        """Forward to the inner file system."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._inner, name)

@@ -21,6 +21,7 @@ from gantrymq.format import names
 from gantrymq.format.record import decode_record
 from gantrymq.format.timer import SLOTS, TIMER_CHECKPOINT_SIZE, TimerCheckpoint, decode_timer_checkpoint
 from gantrymq.fs.api import File, FileSystem
+from gantrymq.fs.forwarding import ForwardingFileSystem
 from gantrymq.fs.reads import read_part
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.paths import StorePaths
@@ -128,15 +129,9 @@ class _Messages:
         return decode_record(memoryview(raw), 0, layout)
 
 
-class _ReadOnly:
+class _ReadOnly(ForwardingFileSystem):
     """A file system whose files are opened for reading only. All other methods are those of ``inner``."""
-
-    def __init__(self, inner: FileSystem) -> None:
-        self._inner = inner
 
     def open(self, path: Path, **_: Any) -> File:
         """Open a file for reading."""
         return self._inner.open(path)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from gantrymq.errors import DiskError, StoreError, StorePermissionError
 from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.fs.forwarding import ForwardingFileSystem
 from gantrymq.fs.reads import ask_twice, data_end, read_by_pages
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.queue.queue_listing import is_topic_name
@@ -59,7 +60,7 @@ def joined(pages: Mapping[tuple[int, int, int], str]) -> list[tuple[tuple[int, i
     return ranges
 
 
-class ListedFileSystem:
+class ListedFileSystem(ForwardingFileSystem):
     """``inner``, with directories of ``store`` that cannot be listed treated as empty, unless they are ``needed``.
 
     A directory cannot be listed if the disk or its permissions fail. If its name is not a possible topic, it may be
@@ -69,7 +70,8 @@ class ListedFileSystem:
     """
 
     def __init__(self, inner: FileSystem, store: Path, needed: Collection[Path]) -> None:
-        self._inner, self._store = inner, store
+        super().__init__(inner)
+        self._store = store
         self._needed = frozenset(needed)
         self.unlisted: dict[Path, str] = {}
 
@@ -111,16 +113,6 @@ class ListedFileSystem:
     def roots(self) -> list[Path]:
         """The unlisted directories, without those below another one."""
         return [path for path in sorted(self.unlisted) if not self.unlisted.keys() & set(path.parents)]
-
-    def as_file_system(self) -> FileSystem:
-        """The same object, typed as a FileSystem."""
-        return cast(FileSystem, self)
-
-    def __getattr__(self, name: str) -> Any:
-        """Forward to the inner file system."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._inner, name)
 
 
 def not_listed(listed: ListedFileSystem) -> list[NotCompared]:

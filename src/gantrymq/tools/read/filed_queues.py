@@ -14,11 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.fs.forwarding import ForwardingFileSystem
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.owner import JudgedFile, RecordLocation, Slot, judge_queue_files
@@ -31,14 +32,14 @@ FiledAs = Mapping[Path, Path | None]
 """The right path of each misfiled file; None: the file is hidden."""
 
 
-class FiledFileSystem:
+class FiledFileSystem(ForwardingFileSystem):
     """``inner`` with the files of ``filed_as`` under their right names. For reading only.
 
     It implements FileSystem; all other methods are those of ``inner``.
     """
 
     def __init__(self, inner: FileSystem, filed_as: FiledAs) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._filed_as = dict(filed_as)
         self._sources = {target: source for source, target in filed_as.items() if target is not None}
         # By directory: the names in it that lead to such a file, which are the file itself and the directories above
@@ -75,16 +76,10 @@ class FiledFileSystem:
             return True
         return path not in self._filed_as and self._inner.exists(path)
 
-    def __getattr__(self, name: str) -> Any:
-        """Forward to the inner file system."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self._inner, name)
-
 
 def filed(fs: FileSystem, filed_as: FiledAs) -> FileSystem:
     """``fs`` with each file under its right name."""
-    return cast(FileSystem, FiledFileSystem(fs, filed_as)) if filed_as else fs
+    return FiledFileSystem(fs, filed_as).as_file_system() if filed_as else fs
 
 
 class FiledQueues:
