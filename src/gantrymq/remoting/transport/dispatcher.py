@@ -129,15 +129,18 @@ class RequestDispatcher:
         for request in requests:
             if isinstance(request, CommandRun):
                 self._run(channel, request)
-                continue
-            try:
-                answer = self._answer(channel, request)
-            except Exception as error:
-                answer = failure(request, error)
-            if isinstance(answer, RemotingCommand):
-                _reply(channel, request, answer)
-            elif answer is not None:
-                self._begin(channel, request, answer)
+            else:
+                self._respond(channel, request, self._answer)
+
+    def _respond(self, channel: Channel, request: RemotingCommand, answer_of: Processor) -> None:
+        try:
+            answer = answer_of(channel, request)
+        except Exception as error:
+            answer = failure(request, error)
+        if isinstance(answer, RemotingCommand):
+            _reply(channel, request, answer)
+        elif answer is not None:
+            self._begin(channel, request, answer)
 
     def _begin(self, channel: Channel, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
         """Let an answer be sent later, unless the requests of such answers hold too much memory already.
@@ -164,29 +167,42 @@ class RequestDispatcher:
         task.add_done_callback(done)
 
     def _run(self, channel: Channel, run: CommandRun) -> None:
-        """Answer a run together, if the hooks let all its requests pass."""
+        """Answer a run together, if none of its requests is refused. Hooks see each request once."""
         if not self._hooks:
             if self._lane is None or not self._lane.process(channel, run):
                 self.requests(channel, split_run(run))
             return
         requests = split_run(run)
-        for request in requests:
-            if any(hook(channel, request) is not None for hook in self._hooks):
-                break
-        else:
-            if self._lane is not None and self._lane.process(channel, run):
-                return
-        self.requests(channel, requests)
+        refusals = [self._refusal(channel, request) for request in requests]
+        is_refused = any(refusal is not None for refusal in refusals)
+        if not is_refused and self._lane is not None and self._lane.process(channel, run):
+            return
+        for request, refusal in zip(requests, refusals, strict=True):
+            if refusal is None:
+                self._respond(channel, request, self._process)
+            else:
+                _reply(channel, request, refusal)
 
     def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+        refusal = self._refusal(channel, request)
+        return self._process(channel, request) if refusal is None else refusal
+
+    def _refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """The answer to a request whose body is wrong, or that a hook refuses or fails at; None for another one."""
         if (request.body or request.refused_bytes) and self._body_limits is not None:
             wrong = self._body_limits.wrong(request)
             if wrong is not None:
                 return request.response(ResponseCode.INVALID_PARAMETER, wrong)
-        for hook in self._hooks:
-            refusal = hook(channel, request)
-            if refusal is not None:
-                return refusal
+        try:
+            for hook in self._hooks:
+                refusal = hook(channel, request)
+                if refusal is not None:
+                    return refusal
+        except Exception as error:
+            return failure(request, error)
+        return None
+
+    def _process(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         processor = self._processors.get(request.code)
         if processor is None:
             return request.response(
