@@ -7,7 +7,6 @@ import base64
 import hashlib
 import hmac
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from gantrymq.model.java import encode_utf8
 from gantrymq.remoting.codes import VERSION_4_9_3
@@ -17,10 +16,6 @@ ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"  # UNIQUE_MSG_QUERY_FLAG
-_BLOCK_BYTES = 64
-_INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
-_PIECE_BYTES = 2048  # hashlib gives up the interpreter's lock from here on
-_LONG_BYTES = 32 << 10  # worth it for longer ones
 CREDENTIALS = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
 
@@ -69,28 +64,7 @@ def signature_matches(command: RemotingCommand, secret_key: str) -> bool:
 
 
 def _digest(fields: dict[str, str], body: bytes, secret_key: str) -> bytes:
-    """HMAC-SHA1 with the key's two hash states made once.
-
-    hmac.digest would be one call, but it gives up the interpreter's lock for every message: where other threads are
-    busy, getting it back takes 30 µs, and the hash 2. SHA-1 objects keep the lock for pieces below ``_PIECE_BYTES``.
-    """
-    content = encode_utf8("".join([fields[name] for name in sorted(fields) if name != SIGNATURE]))
-    inner, outer = _keyed(secret_key)
-    inner, outer = inner.copy(), outer.copy()
-    for part in (content, body):
-        if len(part) < _PIECE_BYTES or len(part) > _LONG_BYTES:
-            inner.update(part)
-        else:
-            for begin in range(0, len(part), _PIECE_BYTES - 1):
-                inner.update(part[begin : begin + _PIECE_BYTES - 1])
-    outer.update(inner.digest())
-    return outer.digest()
-
-
-@lru_cache(maxsize=1024)
-def _keyed(secret_key: str) -> "tuple[hashlib._Hash, hashlib._Hash]":
-    """The inner and the outer hash of HMAC after the key (RFC 2104)."""
-    key = encode_utf8(secret_key)
-    key = hashlib.sha1(key).digest() if len(key) > _BLOCK_BYTES else key
-    block = key.ljust(_BLOCK_BYTES, b"\0")
-    return hashlib.sha1(block.translate(_INNER)), hashlib.sha1(block.translate(_OUTER))
+    content = "".join([fields[name] for name in sorted(fields) if name != SIGNATURE])
+    digest = hmac.new(encode_utf8(secret_key), encode_utf8(content), hashlib.sha1)
+    digest.update(body)
+    return digest.digest()
