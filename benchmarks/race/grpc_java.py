@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.race.process import JavaSide, Line, SideError, last_line, serving
+from benchmarks.race.process import JavaSide, Line, SideError, free_port, last_line, serving
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.errors import GantrymqError
 
@@ -51,7 +51,7 @@ def serving_proxy(java: JavaSide, home: Path, settings: Mapping[str, object]) ->
     lib = _built("proxy") / "lib"
     home.mkdir(parents=True)
     with serving(java.name_server(home)) as names:
-        ports = [_free_port() for _ in range(3)]
+        ports = [free_port() for _ in range(3)]
         broker = dict(settings) | {"storePathRootDir": home / "store", "storePathCommitLog": home / "store/commitlog"}
         broker |= {"brokerIP1": _HOST, "brokerIP2": _HOST, "listenPort": ports[2], "haListenPort": 0}
         entries = {key: str(value).lower() if isinstance(value, bool) else value for key, value in broker.items()}
@@ -98,9 +98,3 @@ def _await(namesrv: str, port: int, proxy: subprocess.Popen[bytes], out: Path) -
             if time.monotonic() > deadline or proxy.poll() is not None:
                 raise SideError(f"RocketMQ's proxy did not start: {out.read_text()[-600:]}")
             time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind((_HOST, 0))
-        return int(found.getsockname()[1])

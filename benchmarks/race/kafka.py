@@ -14,6 +14,8 @@ import uuid
 from pathlib import Path
 from typing import Self
 
+from benchmarks.race.process import free_port
+
 KAFKA = "3.9.0"
 SPARK = "4.0.0"
 DELTA = "4.0.0"
@@ -90,7 +92,7 @@ class KafkaBroker:
 
     def __enter__(self) -> Self:
         """Start the broker. Raises RuntimeError with its output if it does not answer."""
-        port, controller = _free_port(), _free_port()
+        port, controller = free_port(), free_port()
         self.address = f"127.0.0.1:{port}"
         self._directory.mkdir(parents=True, exist_ok=True)
         settings = self._directory / "server.properties"
@@ -125,12 +127,6 @@ class KafkaBroker:
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         return ["java", "-Xmx1g", "-cp", self._classes, main, *arguments]
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _answers(port: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -155,6 +156,13 @@ def serve_ours(store: Path, settings: Mapping[str, object]) -> list[str]:
 def our_command(*words: str) -> list[str]:
     """Our command line as a user writes it, with ``--json``."""
     return [str(Path(sys.executable).with_name("gantrymq")), *words, "--json"]
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def settings_words(settings: Mapping[str, object]) -> list[str]:

@@ -8,17 +8,18 @@ what was copied.
 from __future__ import annotations
 
 import shutil
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.race.process import Line, SideError, our_command, serve_ours, serving, settings_words
+from benchmarks.race.process import Line, SideError, free_port, our_command, serve_ours, serving, settings_words
 from benchmarks.race.race import JAVA, OURS, Race, Row
 from benchmarks.race.races.brokers import BODY_SIZE, SETTINGS, Brokers, times
 from benchmarks.race.track import Track
+from gantrymq.client.admin.admin_client import AdminClient
+from gantrymq.errors import GantrymqError
 
 _MASTER = {**SETTINGS, "brokerName": "broker-a", "brokerRole": "SYNC_MASTER", "totalReplicas": 2}
 _BOTH = {"inSyncReplicas": 2}
@@ -49,7 +50,7 @@ class Pairs(Brokers):
         """Start all, and let the client do ``first`` with each master, unmeasured."""
         with ExitStack() as stack:
             for side in (JAVA, OURS):
-                settings = {**_MASTER, **self._settings, "haListenPort": _free_port()}
+                settings = {**_MASTER, **self._settings, "haListenPort": free_port()}
                 store = folder / f"{side}-master"
                 words = serve_ours(store, settings) if side == OURS else self._track.other.cluster(store, settings)
                 self._served[side] = stack.enter_context(serving(words))
@@ -65,7 +66,7 @@ class Pairs(Brokers):
         store = folder / f"{side}-slave"
         shutil.rmtree(store, ignore_errors=True)
         names = self._served[side]["namesrv"]
-        settings = {**_SLAVE, **self._settings, "haListenPort": _free_port()}
+        settings = {**_SLAVE, **self._settings, "haListenPort": free_port()}
         if side == OURS:
             words = our_command("broker", "--store", str(store), "-n", names, "--listen-port", "0")
             words += settings_words(settings)
@@ -76,15 +77,11 @@ class Pairs(Brokers):
 
     def end_of_log(self, side: str, broker: str | None = None) -> tuple[int, int]:
         """The first offset of a broker's log and the one after its last byte; of the master without an address."""
-        from gantrymq.client.admin.admin_client import AdminClient
-
         with AdminClient(self._served[side]["namesrv"]) as admin:
             info = admin.broker_runtime_info(broker or self._served[side]["broker"])
         return int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
 
     def _in_sync_slaves(self, side: str) -> int:
-        from gantrymq.client.admin.admin_client import AdminClient
-
         with AdminClient(self._served[side]["namesrv"]) as admin:
             return admin.ha_status(self._served[side]["broker"]).in_sync_slave_nums
 
@@ -128,8 +125,6 @@ def _catch_up(track: Track) -> Race:
 
 def _until(is_so: Callable[[], bool]) -> None:
     """Raises SideError if it takes too long."""
-    from gantrymq.errors import GantrymqError
-
     deadline = time.monotonic() + _WITHIN_S
     while True:
         try:
@@ -141,9 +136,3 @@ def _until(is_so: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise SideError(f"a slave is not in sync within {_WITHIN_S} s")
         time.sleep(_POLL_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
