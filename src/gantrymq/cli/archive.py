@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ from gantrymq.cli.opened import read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.stop_signals import Interrupted, StopSignals, interrupt_on_sigterm
 from gantrymq.cli.table.options import span_s
+from gantrymq.cli.telling import Tell, telling
 from gantrymq.cli.terminal import FINDINGS, print_line, progress, warn
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gantrymq.archive.summary import ArchiveSummary
     from gantrymq.config.reading import Reading
 
-Write = Callable[[dict[str, Any]], None]
 ArchiveUri = Annotated[
     str, typer.Argument(metavar="URI", help="The archive: a directory, or a URI such as s3://BUCKET/DIR.")
 ]
@@ -77,7 +76,7 @@ def archive(
     _require_outside(source, uri)
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
-        write = stack.enter_context(_writer(json=json))
+        write = stack.enter_context(telling(_print, json=json))
         archiver = stack.enter_context(Archiver(source, open_target(uri, RealFileSystem()), SystemClock(), key))
         _follow(archiver, signals, every, _Report(uri, write))
         summary = archiver.summary
@@ -90,8 +89,8 @@ def archive(
 def check(uri: ArchiveUri, sign_key: SignKey = None, json: AsJson = False) -> None:
     """Read every file of an archive, and compare it with the summary.
 
-    With --sign-key the summary must be signed with that key, so that nobody
-    without it can have changed a file. The exit code is 1 if a file is missing
+    With --sign-key the summary must be signed with that key. A change of
+    a file without the key is found. The exit code is 1 if a file is missing
     or differs, and 3 if the summary is missing or its signature is wrong.
 
     Examples of use:
@@ -106,7 +105,7 @@ def check(uri: ArchiveUri, sign_key: SignKey = None, json: AsJson = False) -> No
 
     target, key, wrong = open_target(uri, RealFileSystem()), read_key(sign_key), 0
     summary = read_summary(target, key)
-    with interrupt_on_sigterm(), _writer(json=json) as write, progress() as report:
+    with interrupt_on_sigterm(), telling(_print, json=json) as write, progress() as report:
         for name, text in check_archive(target, summary, report):
             wrong += 1
             write({"kind": "finding", "path": name, "text": text})
@@ -142,7 +141,7 @@ def restore(
 
     fs = RealFileSystem()
     target, key = open_target(uri, fs), read_key(sign_key)
-    with interrupt_on_sigterm(), _writer(json=json) as write, progress() as report:
+    with interrupt_on_sigterm(), telling(_print, json=json) as write, progress() as report:
         summary = restore_archive(target, directory, fs, key, report)
         write({**_fields("summary", uri, summary), "store": str(directory)})
 
@@ -184,7 +183,7 @@ def _follow(archiver: Archiver, signals: StopSignals, every_s: float | None, rep
 class _Report:
     """Prints what a round has archived, and each warning once."""
 
-    def __init__(self, uri: str, write: Write) -> None:
+    def __init__(self, uri: str, write: Tell) -> None:
         self._uri, self._write = uri, write
         self._warned: set[str] = set()
 
@@ -212,26 +211,10 @@ def _fields(kind: str, uri: str, summary: ArchiveSummary) -> dict[str, Any]:
     }
 
 
-def _report_damage(summary: ArchiveSummary, write: Write, *, json: bool) -> None:
+def _report_damage(summary: ArchiveSummary, write: Tell, *, json: bool) -> None:
     for part in summary.damage:
         fields = {"phyOffset": part.begin, "lengthBytes": part.end - part.begin, "text": part.reason}
         write({"kind": "damage", "path": part.name, **fields})
-
-
-@contextmanager
-def _writer(*, json: bool) -> Iterator[Write]:
-    if not json:
-        yield _print
-        return
-    from gantrymq.cli.json_lines import JsonLines
-
-    with JsonLines() as lines:
-
-        def write(fields: dict[str, Any]) -> None:
-            lines.write(fields)
-            lines.flush()
-
-        yield write
 
 
 def _print(fields: dict[str, Any]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +17,7 @@ from gantrymq.cli.opened import read_entries
 from gantrymq.cli.options import AsJson, ConfigFile, Settings
 from gantrymq.cli.stop_signals import StopSignals
 from gantrymq.cli.table.options import span_s
+from gantrymq.cli.telling import Tell, telling
 from gantrymq.cli.terminal import print_line, warn
 from gantrymq.clock import SystemClock
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, NotAStoreError, RemotingError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gantrymq.store.message_store import MessageStore
     from gantrymq.store.reader import StoreReader
 
-Write = Callable[[dict[str, Any]], None]
 _TELL_EVERY_S, _TOPICS_EVERY_S = 1.0, 60.0
 _LEAST_RATE = 1024
 _IN_SYNC = "in sync"  # CopyState.IN_SYNC, whose module imports NumPy
@@ -93,7 +92,7 @@ def mirror(
         admin = stack.enter_context(AdminClient(connection.name_servers, **settings))
         source = BrokerSource(admin, broker)
         reading = _reading(source, read_entries(config, set_), keep)
-        report = _Report(broker, source, store / "config", stack.enter_context(_writer(json=json)))
+        report = _Report(broker, source, store / "config", stack.enter_context(telling(_print, json=json)))
         copying = Mirror(
             source,
             clock=SystemClock(),
@@ -186,7 +185,7 @@ def _open(path: Path, reading: Reading) -> MessageStore:
 class _Report:
     """Prints the progress, at most once a second and only if it has changed, and keeps ``topics.json``."""
 
-    def __init__(self, broker: str, source: BrokerSource, directory: Path, write: Write) -> None:
+    def __init__(self, broker: str, source: BrokerSource, directory: Path, write: Tell) -> None:
         from gantrymq.fs.real import RealFileSystem
         from gantrymq.store.config_files import ConfigFile
 
@@ -258,22 +257,6 @@ class _Report:
                 "seconds": (max(behind_ms, 0) / 1000 if lag_bytes else 0) if is_known else None,
             },
         }
-
-
-@contextmanager
-def _writer(*, json: bool) -> Iterator[Write]:
-    if not json:
-        yield _print
-        return
-    from gantrymq.cli.json_lines import JsonLines
-
-    with JsonLines() as lines:
-
-        def write(fields: dict[str, Any]) -> None:
-            lines.write(fields)
-            lines.flush()
-
-        yield write
 
 
 def _print(fields: dict[str, Any]) -> None:

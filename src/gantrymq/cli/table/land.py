@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -36,6 +36,7 @@ from gantrymq.cli.table.land_options import (
     UpsertBy,
 )
 from gantrymq.cli.table.options import CatalogName, CatalogSet, Warehouse, client_settings, shown_offsets, target
+from gantrymq.cli.telling import Tell, telling
 from gantrymq.cli.terminal import FINDINGS, print_line, warn
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _refuse_contradictions(
 
 
 def _land(running: _Running, every_s: float | None, *, json: bool) -> None:
-    with StopSignals() as signals, _reported(json) as report:
+    with StopSignals() as signals, telling(_print, json=json) as report:
         if every_s is None:
             running.run_pass(report, lambda: signals.number is not None)
             running.maintain(report, lambda: signals.number is not None, is_exact=True)
@@ -143,9 +144,6 @@ def _land(running: _Running, every_s: float | None, *, json: bool) -> None:
         raise typer.Exit(128 + signals.number)
     if not summary.is_clean:
         raise typer.Exit(FINDINGS)
-
-
-Report = Callable[[dict[str, Any]], None]
 
 
 class _Running:
@@ -177,7 +175,7 @@ class _Running:
         self._make_engine = lambda meant: SparkEngine(meant.open(), spark)
         self._commit_rows = self._given_rows or default_commit_rows(spark)
 
-    def run_pass(self, report: Report, stopped: Callable[[], bool]) -> None:
+    def run_pass(self, report: Tell, stopped: Callable[[], bool]) -> None:
         """Land what is new now."""
         from gantrymq.tables.local.freed_memory import release_freed_memory
 
@@ -196,7 +194,7 @@ class _Running:
             if self.metrics is not None:
                 self.metrics.passed(table, commits)
 
-    def maintain(self, report: Report, stopped: Callable[[], bool], *, is_exact: bool) -> None:
+    def maintain(self, report: Tell, stopped: Callable[[], bool], *, is_exact: bool) -> None:
         """Maintain the tables after a pass. A run that repeats itself tells only what was done."""
         from gantrymq.tables.maintenance.options import Maintained
 
@@ -239,7 +237,7 @@ def _local_engine(meant: TableTarget) -> LandingEngine:
     return LocalEngine(meant.open())
 
 
-def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: float) -> None:
+def _repeat(running: _Running, report: Tell, signals: StopSignals, every_s: float) -> None:
     """Land again and again until a signal. A source or catalog that is away is asked again for a while."""
     from gantrymq.tables.patience import Patience
 
@@ -263,22 +261,6 @@ def _repeat(running: _Running, report: Report, signals: StopSignals, every_s: fl
             return
         finally:
             signals.waiting_ended()
-
-
-@contextmanager
-def _reported(json: bool) -> Iterator[Report]:
-    if not json:
-        yield _print
-        return
-    from gantrymq.cli.json_lines import JsonLines
-
-    with JsonLines() as lines:
-
-        def report(fields: dict[str, Any]) -> None:
-            lines.write(fields)
-            lines.flush()
-
-        yield report
 
 
 def _print(fields: dict[str, Any]) -> None:
