@@ -5,8 +5,8 @@
         "actions": ["Pub"], "sourceIps": ["10.0.0.0/8"], "decision": "Allow"}]}]}}}
 
 Each file is replaced in one step, is readable by its owner only, and has no backup: an old version could let in a user
-that was deleted. For the same reason a file that cannot be used stops a start, and stays as it is. A missing file holds
-nothing, so nobody may do what it would allow.
+that was deleted. For the same reason a file that cannot be used stops a start, and stays as it is. A missing file is an
+empty one: no user, or no policy, so requests are refused.
 
 RocketMQ keeps the same in two RocksDB databases, ``config/users`` and ``config/acls``.
 
