@@ -67,6 +67,25 @@ def test_cut_keeps_the_bytes_and_leaves_a_clean_store(store: tuple[Path, Diverge
     assert cut(path, CONFIG, FS) is None
 
 
+def test_second_cut_at_the_same_offsets_keeps_its_own_bytes(store: tuple[Path, Divergence]) -> None:
+    path, divergence = store
+    first = bytes_of(path, divergence)
+    assert cut(path, CONFIG, FS) is not None
+    with MessageStore.open(path, CONFIG) as opened:
+        while opened.max_phy_offset < divergence.end_offset:
+            opened.put(Message("T", b"\1" * 3_000, keys=["k30"]))
+        assert opened.max_phy_offset == divergence.end_offset
+    DivergenceFile(FS, path / "config").save(divergence)
+    second = bytes_of(path, divergence)
+    done = cut(path, CONFIG, FS)
+    assert done is not None
+    assert done.directory.name == f"{divergence.cut_offset}-{divergence.end_offset}-2"
+    assert kept(path, divergence) == first != second
+    raw = b"".join(file.read_bytes() for file in sorted((done.directory / "commitlog").iterdir()))
+    begin = divergence.cut_offset % (1 << 16)
+    assert raw[begin : begin + len(second)] == second
+
+
 @pytest.mark.parametrize("step", ["truncate", "recover"])
 def test_cut_that_a_crash_ended_is_finished_by_the_next_start(
     store: tuple[Path, Divergence], monkeypatch: pytest.MonkeyPatch, step: str

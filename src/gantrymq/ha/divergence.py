@@ -42,12 +42,16 @@ log = get_logger("gantrymq.ha")
 
 
 class Divergence(NamedTuple):
-    """The log from ``cut_offset`` to ``end_offset`` is not the master's. ``is_cutting``: a cut has begun."""
+    """The log from ``cut_offset`` to ``end_offset`` is not the master's.
+
+    ``is_cutting``: a cut has begun. ``kept`` is then the name of the directory that has the cut records.
+    """
 
     cut_offset: int
     end_offset: int
     master: str
     is_cutting: bool = False
+    kept: str = ""
 
 
 class DivergenceFile:
@@ -62,12 +66,13 @@ class DivergenceFile:
         cut, end = saved.get("cutOffset"), saved.get("endOffset")
         if type(cut) is not int or type(end) is not int or not 0 <= cut <= end:
             return None
-        return Divergence(cut, end, str(saved.get("master", "")), saved.get("cutting") is True)
+        kept = str(saved.get("kept", ""))
+        return Divergence(cut, end, str(saved.get("master", "")), saved.get("cutting") is True, kept)
 
     def save(self, divergence: Divergence) -> None:
         """Write what differs; durable on return. Raises DiskFullError."""
         table = {"cutOffset": divergence.cut_offset, "endOffset": divergence.end_offset, "master": divergence.master}
-        self._file.save({**table, "cutting": divergence.is_cutting})
+        self._file.save({**table, "cutting": divergence.is_cutting, "kept": divergence.kept})
 
     def clear(self) -> None:
         """Note that nothing differs any more."""

@@ -1,7 +1,8 @@
 """Cuts what a slave has and its master does not have, and keeps it beside the store.
 
 The cut records go into ``STORE/diverged/CUT-END/commitlog``, at their own offsets in files of the same names, the rest
-of which is a hole: ``store salvage`` makes a store of them. The steps, each durable before the next one, so that a
+of which is a hole: ``store salvage`` makes a store of them. If an earlier cut has the directory, the next one is
+``CUT-END-2``, and so on. The steps, each durable before the next one, so that a
 crash leaves the whole log, or a cut that the next start finishes:
 
 1. the files of the cut records, under a temporary name, and then under their own
@@ -15,6 +16,7 @@ Thread rule: one thread, and no other process has the store open.
 
 from __future__ import annotations
 
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,7 +73,6 @@ def cut(path: Path, config: MessageStoreConfig, fs: FileSystem) -> Cut | None:
 
 def _cut(path: Path, config: MessageStoreConfig, fs: FileSystem, divergence: Divergence) -> Cut:
     paths = StorePaths.of(path, config)
-    directory = path / DIVERGED / f"{divergence.cut_offset}-{divergence.end_offset}"
     note = DivergenceFile(fs, paths.config)
     lock = fs.lock(paths.lock, LOCK_TEXT)
     try:
@@ -80,8 +81,8 @@ def _cut(path: Path, config: MessageStoreConfig, fs: FileSystem, divergence: Div
         try:
             if not divergence.is_cutting:
                 _require_inside(path, log, divergence)
-                _keep(fs, log, divergence, directory)
-                divergence = divergence._replace(is_cutting=True)
+                kept = _keep(fs, log, divergence, path / DIVERGED)
+                divergence = divergence._replace(is_cutting=True, kept=kept)
                 note.save(divergence)
             write_abort(fs, paths)
             log.queue.truncate_dirty(divergence.cut_offset, wipe=True)
@@ -92,7 +93,7 @@ def _cut(path: Path, config: MessageStoreConfig, fs: FileSystem, divergence: Div
         lock.release()
     _recovered_end(path, config, fs)
     note.clear()
-    return Cut(divergence, directory)
+    return Cut(divergence, path / DIVERGED / divergence.kept)
 
 
 def _recovered_end(path: Path, config: MessageStoreConfig, fs: FileSystem) -> int:
@@ -106,9 +107,13 @@ def _require_inside(path: Path, log: CommitLog, divergence: Divergence) -> None:
         raise StoreError(path, f"its log does not have the offset {divergence.cut_offset}, at which it was to be cut")
 
 
-def _keep(fs: FileSystem, log: CommitLog, divergence: Divergence, directory: Path) -> None:
-    """Write the bytes from the cut to the end into files of their own; durable on return."""
-    made = directory.with_name(directory.name + _TEMPORARY)
+def _keep(fs: FileSystem, log: CommitLog, divergence: Divergence, directory: Path) -> str:
+    """Write the bytes from the cut to the end into files below ``directory``; durable on return.
+
+    Returns the name of the directory that has them, which is new: another cut may have had the same offsets.
+    """
+    first = f"{divergence.cut_offset}-{divergence.end_offset}"
+    made = directory / f"{first}{_TEMPORARY}"
     files = made / COMMIT_LOG
     fs.make_directory(files)
     for file in log.queue.files:
@@ -125,6 +130,8 @@ def _keep(fs: FileSystem, log: CommitLog, divergence: Divergence, directory: Pat
         finally:
             target.close()
     fs.sync_directory(files, made)
-    if not fs.exists(directory):
-        fs.rename(made, directory)
-    fs.sync_directory(directory.parent, directory.parent.parent)
+    names = chain([first], (f"{first}-{number}" for number in count(2)))
+    name = next(name for name in names if not fs.exists(directory / name))
+    fs.rename(made, directory / name)
+    fs.sync_directory(directory, directory.parent)
+    return name
