@@ -78,8 +78,8 @@ async def take_offsets_of_slaves(context: BrokerContext, client: RemotingClient,
         if number == MASTER_ID or address == context.address:
             continue
         request = RemotingCommand(code=RequestCode.GET_ALL_CONSUMER_OFFSET)
-        if access is not None and access.administrator is not None:
-            access.administrator.sign(request)
+        if access is not None:
+            access.sign_as_administrator(request)
         try:
             answer = await client.invoke(address, request, _TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:

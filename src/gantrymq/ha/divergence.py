@@ -44,14 +44,14 @@ log = get_logger("gantrymq.ha")
 class Divergence(NamedTuple):
     """The log from ``cut_offset`` to ``end_offset`` is not the master's.
 
-    ``is_cutting``: a cut has begun. ``kept`` is then the name of the directory that has the cut records.
+    ``is_cutting``: a cut has begun. ``directory`` is then the name of the directory that has the cut records.
     """
 
     cut_offset: int
     end_offset: int
     master: str
     is_cutting: bool = False
-    kept: str = ""
+    directory: str = ""
 
 
 class DivergenceFile:
@@ -66,13 +66,13 @@ class DivergenceFile:
         cut, end = saved.get("cutOffset"), saved.get("endOffset")
         if type(cut) is not int or type(end) is not int or not 0 <= cut <= end:
             return None
-        kept = str(saved.get("kept", ""))
-        return Divergence(cut, end, str(saved.get("master", "")), saved.get("cutting") is True, kept)
+        directory = str(saved.get("directory", ""))
+        return Divergence(cut, end, str(saved.get("master", "")), saved.get("cutting") is True, directory)
 
     def save(self, divergence: Divergence) -> None:
         """Write what differs; durable on return. Raises DiskFullError."""
         table = {"cutOffset": divergence.cut_offset, "endOffset": divergence.end_offset, "master": divergence.master}
-        self._file.save({**table, "cutting": divergence.is_cutting, "kept": divergence.kept})
+        self._file.save({**table, "cutting": divergence.is_cutting, "directory": divergence.directory})
 
     def clear(self) -> None:
         """Note that nothing differs any more."""

@@ -81,8 +81,8 @@ def _cut(path: Path, config: MessageStoreConfig, fs: FileSystem, divergence: Div
         try:
             if not divergence.is_cutting:
                 _require_inside(path, log, divergence)
-                kept = _keep(fs, log, divergence, path / DIVERGED)
-                divergence = divergence._replace(is_cutting=True, kept=kept)
+                name = _keep(fs, log, divergence, path / DIVERGED)
+                divergence = divergence._replace(is_cutting=True, directory=name)
                 note.save(divergence)
             write_abort(fs, paths)
             log.queue.truncate_dirty(divergence.cut_offset, wipe=True)
@@ -93,7 +93,7 @@ def _cut(path: Path, config: MessageStoreConfig, fs: FileSystem, divergence: Div
         lock.release()
     _recovered_end(path, config, fs)
     note.clear()
-    return Cut(divergence, path / DIVERGED / divergence.kept)
+    return Cut(divergence, path / DIVERGED / divergence.directory)
 
 
 def _recovered_end(path: Path, config: MessageStoreConfig, fs: FileSystem) -> int:

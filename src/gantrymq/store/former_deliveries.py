@@ -5,7 +5,7 @@ messages of those seconds twice. But their deliveries are in the log, in the que
 that was due before the log's end is looked for at the end of its queue first.
 
 A delivery has no reference to the message that waited. It is recognised by what both have in common: time of birth,
-unique key, CRC and size of the body, the number of retries, and the properties that say where and when it was due.
+unique key, body, the number of retries, and the properties that say where and when it was due.
 Each delivery counts once, and only for a message before it in the log that was due by then. So two messages that are
 alike in all of that are delivered as often as they were sent. A committed half message is recognised by its offset,
 which its final message has.

@@ -128,12 +128,11 @@ class AccessControl:
         account = self._accounts.by_key.get(access_key)
         return None if account is None else account.secret_key
 
-    @property
-    def administrator(self) -> SessionCredentials | None:
-        """The credentials with which a slave asks its master, whose file has the same account; None without one."""
-        admins = (account for account in self._accounts.by_key.values() if account.admin)
-        admin = next(admins, None)
-        return None if admin is None else SessionCredentials(admin.access_key, admin.secret_key)
+    def sign_as_administrator(self, request: RemotingCommand) -> None:
+        """Sign a request to another broker of the group, whose file has the same accounts; without one it stays so."""
+        admin = next((account for account in self._accounts.by_key.values() if account.admin), None)
+        if admin is not None:
+            SessionCredentials(admin.access_key, admin.secret_key).sign(request)
 
     def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a call is not signed by an account, or None. One without an access key is fine from a white address."""

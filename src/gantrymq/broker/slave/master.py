@@ -67,8 +67,8 @@ class MasterClient:
         """Send a request. Raises RemotingError also if the answer is no success, unless the master ``may_refuse``."""
         if not self.address:
             raise RemotingError("no name server knows a master of this broker")
-        if self._access is not None and (administrator := self._access.administrator) is not None:
-            administrator.sign(request)
+        if self._access is not None:
+            self._access.sign_as_administrator(request)
         response = await self._client.invoke(self.address, request, _TIMEOUT_MS)
         if response.code != ResponseCode.SUCCESS and not may_refuse:
             raise RemotingError(f"the master {self.address} refused: code {response.code}, {response.remark}")
