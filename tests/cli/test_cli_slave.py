@@ -38,9 +38,13 @@ def test_slave_is_ready_without_master_and_shows_it(gantrymq: Run, tmp_path: Pat
         serving("broker", "-c", conf, "-n", names["namesrv"], "--store", tmp_path / "slave") as (ready, _),
     ):
         assert ready["ready"] is True
-        shown = gantrymq("admin", "ha", "-n", names["namesrv"], "-b", ready["broker"], "--json")
-        line = json.loads(shown.out.splitlines()[0])
-        assert (line["master"], line["state"]) == (False, "no master")
+
+        def line() -> dict[str, object]:
+            shown = gantrymq("admin", "ha", "-n", names["namesrv"], "-b", ready["broker"], "--json")
+            return dict(json.loads(shown.out.splitlines()[0]))
+
+        until(lambda: line()["state"] != "connecting")  # it asks the name server first
+        assert (line()["master"], line()["state"]) == (False, "no master")
 
 
 def log_of(store: Path) -> dict[str, bytes]:
