@@ -154,15 +154,15 @@ def _cut_before_side_file() -> Iterator[None]:
             file.sync = lambda: None
             return file
 
-    def lazy(fs: Any, *of: Any) -> None:
-        keep(_Lazy(fs), *of)
+    def lazy(fs: Any, *of: Any) -> str:
+        return keep(_Lazy(fs), *of)
 
     with mock.patch.object(log_cut, "_keep", lazy):
         yield
 
 
 def _cut_keeps_nothing() -> AbstractContextManager[Any]:
-    return mock.patch.object(log_cut, "_keep", return_value=None)
+    return mock.patch.object(log_cut, "_keep", return_value="nothing")
 
 
 def _cut_one_record_more() -> AbstractContextManager[Any]:
