@@ -27,7 +27,9 @@ from gantrymq import (
 )
 from gantrymq.cli.admin import promotion
 from gantrymq.errors import GantrymqError
+from gantrymq.grpc.protocol.codes import Code
 from gantrymq.remoting.bodies.broker import HAClientRuntimeInfo
+from grpc_client import GrpcClient, message
 
 FILE = ("--set", f"mappedFileSizeCommitLog={1 << 20}", "--set", "maxHashSlotNum=1000", "--set", "maxIndexNum=4000")
 QUICK = ("--set", "timerPrecisionMs=100", "--set", "transactionCheckInterval=1000", "--set", "transactionTimeOut=1000")
@@ -57,7 +59,7 @@ def test_promotion_is_refused_with_numbers_or_done(gantrymq: Run, tmp_path: Path
         address = names["namesrv"]
         with (
             serving(*broker(address, tmp_path / "master")) as (old, master),
-            serving(*broker(address, tmp_path / "slave", *SLAVE)) as (ready, _),
+            serving(*broker(address, tmp_path / "slave", *SLAVE, "--set", "grpcServerPort=0")) as (ready, _),
             AdminClient(address) as admin,
         ):
             admin.create_topic("T")
@@ -81,15 +83,37 @@ def test_promotion_is_refused_with_numbers_or_done(gantrymq: Run, tmp_path: Path
             assert unsure.code == 1
             assert "the name server 127.0.0.1:1 cannot say whether the master is gone" in unsure.err
             done = gantrymq(*promote)
+            assert done.out, done.err
             row = json.loads(done.out)
             assert (done.code, row["promoted"], row["lagBytes"], row["brokerId"]) == (0, True, 0, 0)
             assert ha(gantrymq, address, where)["master"] is True
             with Producer(address) as producer:
                 assert producer.send(Message("T", b"new")).status.value == "SEND_OK"
+            with GrpcClient(ready["grpc"]) as over_grpc:
+                assert over_grpc.send(message("T")).status.code == Code.OK
             late = gantrymq(*broker(address, tmp_path / "master"))
             assert late.code != 0
             assert late.err.count("\n") == 1
             assert "knows another master of broker-a" in late.err
+
+
+def test_slave_that_cannot_start_as_master_ends_with_the_reason(gantrymq: Run, tmp_path: Path) -> None:
+    store = tmp_path / "slave"
+    with (
+        serving("namesrv", "--listen-port", 0, env={**os.environ, "HOME": str(tmp_path)}) as (names, _),
+        serving(*broker(names["namesrv"], store, *SLAVE)) as (ready, slave),
+    ):
+        (store / "checkpoint").rename(store / "aside")
+        (store / "checkpoint").mkdir()
+        with AdminClient(names["namesrv"]) as admin:
+            admin.promote(ready["broker"], broker_id=1, force=True)
+        _, err = slave.communicate(timeout=WAIT_S)
+        assert slave.returncode == 3
+        assert err.decode().rstrip().rpartition("\n")[2].startswith("gantrymq: ")
+        (store / "checkpoint").rmdir()
+        (store / "aside").rename(store / "checkpoint")
+        with serving(*broker(names["namesrv"], store, *SLAVE)) as (again, _):
+            assert ha(gantrymq, names["namesrv"], again["broker"])["master"] is True  # what was noted holds
 
 
 def test_reasons_against_promotion_have_numbers() -> None:

@@ -25,6 +25,7 @@ under test only where that is the question (votes, the state of a slave).
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,7 @@ class Promises:
         self.matched: dict[tuple[MasterLife, int], int] = {}  # how much of a master's log a slave has ever had
         self.acknowledged: dict[MasterLife, list[Acknowledged]] = {}
         self._first: dict[MasterLife, int] = {}
+        self._members: dict[MasterLife, Collection[str]] = {}
 
     # After a step
 
@@ -137,7 +139,7 @@ class Promises:
         if is_flushed and not is_removed and not is_durable(life.broker.disk, begin, life.part(begin, end)):
             raise BrokenPromise("flush", f"the acknowledged bytes {begin} to {end} are not on the master's disk")
         is_replicated = put.waits and plan.waits_for_slaves and not plan.shares_host
-        if is_replicated:
+        if is_replicated and not is_removed:
             self._check_replicas(life, begin, end)
         self.acknowledged.setdefault(life, []).append(
             Acknowledged(begin, end, self._world.now_s(), is_flushed, is_replicated)
@@ -198,6 +200,7 @@ class Promises:
     def _check_retention(self, life: MasterLife) -> None:
         first = max(life.store.min_phy_offset, 0)
         before, self._first[life] = self._first.get(life, first), first
+        members, self._members[life] = self._members.get(life, ()), life.server._members.keys()
         if first == before or (life.broker.disk.simulated_used_ratio or 0) > FORCIBLE_RATIO:
             return
         for connection in life.server._connections:
@@ -205,7 +208,7 @@ class Promises:
             if not isinstance(owner, SlaveLife) or owner.broker.life is not owner or not connection.acknowledges:
                 continue
             needed = max(owner.store.max_phy_offset, connection._begin if owner.store.min_phy_offset < 0 else 0)
-            if connection.host in life.server._members and needed < first:
+            if connection.host in members and needed < first:  # it was known before the file was removed
                 raise BrokenPromise("retention", f"removed up to {first}, slave {owner.broker.number} needs {needed}")
 
     # At events

@@ -504,11 +504,16 @@ class World:
                 self._do_what_slaves_say()
                 self._tick()
             self._go_on(_SETTLE_S)
-            slave = self._differing() if number > 45 else None
-            if number > 45 and slave is None:
+            if number <= 45 or any(broker.life is None for broker in self.brokers):  # a cut may have ended in a kill
+                continue
+            slave = self._differing()
+            if slave is None:
                 return
             if number % 50 == 49 and slave is not None and self._has_nothing_in_common(slave):
                 self._replace_disk(slave.broker)
+        for broker in self.brokers:
+            if broker.life is None:
+                self._start_one(broker)
         if (slave := self._differing()) is not None:
             raise BrokenPromise("converges", f"broker {slave.broker.number}: {slave.copy.view()}")
 

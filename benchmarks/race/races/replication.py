@@ -1,4 +1,4 @@
-"""Masters with a slave: sends that both have acknowledged, and how fast a new slave copies the log.
+"""Masters with a slave: sends that both have acknowledged, a slave under the fastest producer, and a new slave.
 
 Each side is a name server, a master and a slave of one implementation, in three or two processes. A new slave of the
 real RocketMQ copies the last file of its master's log only, so the log of that race is one file, and the rate counts
@@ -31,10 +31,11 @@ _POLL_S = 0.02
 
 
 def races(track: Track) -> Iterator[Race]:
-    """Sends with a slave, and the catching up of a new slave."""
+    """Sends with a slave, its keeping up with the fastest producer, and the catching up of a new slave."""
     if track.java is None:
         return  # the client is Java's
     yield _sends(track)
+    yield _keeps_up(track)
     yield _catch_up(track)
 
 
@@ -44,6 +45,7 @@ class Pairs(Brokers):
     def __init__(self, track: Track, settings: dict[str, Any], *, has_slave: bool) -> None:
         super().__init__(track)
         self._settings, self._has_slave = settings, has_slave
+        self.slaves: dict[str, str] = {}  # the address of each side's, with ``has_slave``
 
     @contextmanager
     def __call__(self, folder: Path, **first: Any) -> Iterator[None]:
@@ -55,7 +57,7 @@ class Pairs(Brokers):
                 words = serve_ours(store, settings) if side == OURS else self._track.other.cluster(store, settings)
                 self._served[side] = stack.enter_context(serving(words))
                 if self._has_slave:
-                    stack.enter_context(self.slave(side, folder))
+                    self.slaves[side] = stack.enter_context(self.slave(side, folder))
                     _until(lambda side=side: self._in_sync_slaves(side) > 0)  # type: ignore[misc]
                 self.load(side, **first)
             yield
@@ -102,6 +104,28 @@ def _sends(track: Track) -> Race:
     )
     sides = track.sides(lambda _: turn(JAVA), lambda _: turn(OURS))
     return Race([row], sides, standing=lambda folder: pairs(folder, **work))
+
+
+def _keeps_up(track: Track) -> Race:
+    pairs = Pairs(track, {}, has_slave=True)
+    work: dict[str, Any] = {"mode": "batch", "threads": 4, **times(track)}
+
+    def turn(side: str) -> dict[str, float]:
+        _, begin = pairs.end_of_log(side)
+        began_s = time.perf_counter()
+        pairs.load(side, **work)
+        _, end = pairs.end_of_log(side)
+        behind = end - pairs.end_of_log(side, pairs.slaves[side])[1]
+        _until(lambda: pairs.end_of_log(side, pairs.slaves[side])[1] >= end)
+        took_s = time.perf_counter() - began_s
+        return {"megabytesPerSecond": (end - begin) / 1e6 / took_s, "behindMegabytes": behind / 1e6}
+
+    name = f"slave under batches of 100, {BODY_SIZE} B"
+    rows = [
+        Row(name, "megabytesPerSecond", "MB/s", 1.0, note="until the slave has all"),
+        Row(f"{name}: behind at the end", "behindMegabytes", "MB", less_is_better=True, note="of the sends"),
+    ]
+    return Race(rows, track.sides(lambda _: turn(JAVA), lambda _: turn(OURS)), standing=lambda at: pairs(at, **work))
 
 
 def _catch_up(track: Track) -> Race:

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl, AccessGuard
@@ -84,6 +85,10 @@ _ANSWER_S = 0.05  # the answer to a promotion leaves before the connections are 
 log = get_logger("gantrymq.broker")
 
 
+async def _nothing() -> None:
+    """Nothing holds parts of the broker."""
+
+
 class BrokerServer:
     """A broker with its store at ``path``. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
 
@@ -115,6 +120,10 @@ class BrokerServer:
         self._stopping = self._is_shut_down = False
         self._reopening: asyncio.Task[None] | None = None
         self._is_to_cut = False
+        self._failure, self._has_failed = Exception(), asyncio.Event()
+        # Called around a start in place, by which the parts of the broker are replaced: for what holds some of them.
+        self.before_reopening: Callable[[], Awaitable[None]] = _nothing
+        self.after_reopening: Callable[[], Awaitable[None]] = _nothing
         self.port = 0
 
     @property
@@ -352,16 +361,35 @@ class BrokerServer:
     async def _reopen(self, cuts: bool) -> None:
         """Close the store, and start again on the same ports: as a master, or cut what the master does not have."""
         await asyncio.sleep(_ANSWER_S)
-        await self._stop()
-        self._is_to_cut = cuts
         try:
+            await self.before_reopening()
+            await self._stop()
+            self._is_to_cut = cuts
             if not self._is_shut_down:
-                self._stopping = False
-                await self.start()
-        except Exception:
-            log.exception("the broker could not start again: start it again")
+                await self._start_again()
+                await self.after_reopening()
+        except Exception as error:
+            log.exception("the broker could not start again in place")
+            self._failure = error
+            self._has_failed.set()
         finally:
             self._reopening = None
+
+    async def _start_again(self) -> None:
+        self._stopping = False
+        try:
+            await self.start()
+        except BaseException:
+            self._stopping = True  # nothing is open
+            raise
+
+    async def failed(self) -> NoReturn:
+        """Wait for ever, or until the broker could not start again in place. Raises what that start has raised.
+
+        After that the broker does not run, unless gRPC alone could not start. Another process may start on its store.
+        """
+        await self._has_failed.wait()
+        raise self._failure
 
     # Stop
 

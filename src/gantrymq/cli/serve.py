@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -98,7 +98,8 @@ def run(
         extras = Extras(given=given, others=others, tls=tls, client_tls=client_tls, progress=report)
         return Standalone(store, live, namesrv, extras)
 
-    serve_until_stopped(_Announced(made), json=json, verbose=verbose)
+    server = _Announced(made)
+    serve_until_stopped(server, json=json, verbose=verbose, failed=server.failed)
 
 
 class _Announced:
@@ -116,6 +117,9 @@ class _Announced:
 
     async def shutdown(self) -> None:
         await self._pair.shutdown()
+
+    async def failed(self) -> NoReturn:
+        await self._pair.failed()
 
     def announcement(self) -> Mapping[str, object]:
         pair = self._pair

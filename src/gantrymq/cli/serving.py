@@ -6,8 +6,8 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from gantrymq.cli.service_manager import READY, STOPPING, notify
 from gantrymq.model.texts import escape_controls
@@ -34,19 +34,27 @@ class Server(Protocol):
         ...
 
 
-def serve_until_stopped(server: Server, *, json: bool, verbose: bool) -> None:
+async def _never() -> NoReturn:
+    await asyncio.Event().wait()
+    raise AssertionError("nothing sets it")
+
+
+def serve_until_stopped(
+    server: Server, *, json: bool, verbose: bool, failed: Callable[[], Coroutine[Any, Any, NoReturn]] = _never
+) -> None:
     """Serve, and return after a clean shutdown.
 
-    A second signal ends the process at once; the store then recovers at its next start.
+    ``failed`` raises when the server can no longer serve. That error is raised after the shutdown. A second signal ends
+    the process at once; the store then recovers at its next start.
     """
     from gantrymq.remoting.transport.server import new_event_loop
 
     _log_to_stderr(verbose=verbose)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(server, json=json))
+        runner.run(_serve(server, failed, json=json))
 
 
-async def _serve(server: Server, *, json: bool) -> None:
+async def _serve(server: Server, failed: Callable[[], Coroutine[Any, Any, NoReturn]], *, json: bool) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def note() -> None:
@@ -62,7 +70,12 @@ async def _serve(server: Server, *, json: bool) -> None:
     try:
         _announce(server.announcement(), json=json)
         notify(READY)
-        await stop.wait()
+        stopped, failure = loop.create_task(stop.wait()), loop.create_task(failed())
+        await asyncio.wait((stopped, failure), return_when=asyncio.FIRST_COMPLETED)
+        if failure.done():
+            failure.result()
+        failure.cancel()
+        stopped.cancel()
     finally:
         notify(STOPPING)
         await server.shutdown()

@@ -261,8 +261,6 @@ class LiveConfig:
         """
         if self.is_slave and self.broker.broker_id <= 0:
             raise ConfigError("brokerId", self.broker.broker_id, "above 0 with brokerRole=SLAVE")
-        if self.is_slave and self.store.ha_truncate == "auto" and self.broker.grpc_server_port >= 0:
-            raise ConfigError("haTruncate", "auto", "command if grpcServerPort is set, because the broker starts again")
         entries = self._tls | self._others | write_fields(self.store) | write_fields(self.broker)
         self.accepted = require_honoured(refused_keys(entries, ServerKind.BROKER), self.accepted_names)
 

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gantrymq.broker.server import BrokerServer
 from gantrymq.clock import Clock, SystemClock
@@ -123,12 +123,26 @@ class Standalone:
         if self.config.broker.grpc_server_port == OFF:
             return
         try:
-            front = grpc_front(self.broker, self._extras.clock or SystemClock(), self._extras.tls)
-            await front.start(self.config.broker.bind_address, self.config.broker.grpc_server_port)
-            self._front = front
+            await self._start_front()
         except BaseException:
             await self.shutdown()
             raise
+        self.broker.before_reopening, self.broker.after_reopening = self._close_front, self._start_front
+
+    async def _start_front(self) -> None:
+        """Start gRPC, on the port that it had if it is started again."""
+        port = self.config.broker.grpc_server_port if self._front is None else self._front.port
+        front = grpc_front(self.broker, self._extras.clock or SystemClock(), self._extras.tls)
+        await front.start(self.config.broker.bind_address, port)
+        self._front = front
+
+    async def _close_front(self) -> None:
+        if self._front is not None:
+            await self._front.close()
+
+    async def failed(self) -> NoReturn:
+        """Wait until the broker could not start again in place (see BrokerServer.failed)."""
+        await self.broker.failed()
 
     async def _start_both(self) -> None:
         if self.namesrv is None:
@@ -153,8 +167,7 @@ class Standalone:
 
     async def shutdown(self) -> None:
         """Stop gRPC, the broker, which unregisters, then the name server. A second call has no effect."""
-        if self._front is not None:
-            await self._front.close()
+        await self._close_front()
         await self.broker.shutdown()
         if self.namesrv is not None:
             await self.namesrv.shutdown()

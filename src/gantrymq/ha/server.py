@@ -242,7 +242,7 @@ class HAServer:
 
     def _slowest(self) -> SlowestSlave | None:
         """The known slave that needs the oldest part of the log. Thread rule: any thread."""
-        slaves = [SlowestSlave(voter.address, voter.needed_from) for voter in self._voters if voter.acknowledges]
+        slaves = [SlowestSlave(voter.address, voter.needed_from) for voter in self._voters if voter.retention_waits]
         return min(slaves, key=lambda slave: slave.offset, default=None)
 
     # The log grows

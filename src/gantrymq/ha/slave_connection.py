@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 class SlaveConnection:
     """One slave. ``log`` is the master's; ``changed`` is called after each report, ``ended`` when it is closed.
 
-    Thread rule: the event loop's thread. ``address``, ``needed_from`` and ``acknowledges`` may be read by any thread.
+    Thread rule: the event loop's thread. Any thread may read ``address``, ``needed_from`` and ``retention_waits``.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SlaveConnection:
         self._reports = ReportReader()
         self._request_offset = self._reported = self._begin = self._position = -1
         self._header, self._left = b"", 0  # of the frame that is being sent
-        self._read_s = self._wrote_s = now_s()
+        self._read_s = self._wrote_s = self._asked_s = now_s()
         self._sent_bytes, self._measured_s, self.bytes_per_second = 0, now_s(), 0
         self._wake: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -97,6 +97,16 @@ class SlaveConnection:
     def acknowledges(self) -> bool:
         """Whether it copies, and reports what it has. A mirror does not: it reports less than it has asked for."""
         return self.is_copying and self._reported >= self._request_offset
+
+    @property
+    def retention_waits(self) -> bool:
+        """Whether files that it needs are kept: it acknowledges, or asked a short time ago and may be about to.
+
+        A slave that connects again compares the end of its log first, and reports nothing meanwhile.
+        """
+        if self.acknowledges or not self.is_copying:
+            return self.is_copying
+        return (self._now_s() - self._asked_s) * 1000 <= self._config().ha_housekeeping_interval_ms
 
     @property
     def acked_offset(self) -> int:
@@ -202,7 +212,8 @@ class SlaveConnection:
         else:
             last_file = max(end - end % self._log.file_size, first)
             begin = last_file if self._config().ha_last_file_only else first
-            self._begin = self._position = offset or begin
+            self._begin, self._asked_s = offset or begin, self._now_s()
+            self._position = self._begin
             self.wake()
 
     # Sending

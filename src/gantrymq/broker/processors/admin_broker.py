@@ -42,10 +42,6 @@ _PERMISSION = "brokerPermission"
 _NEVER_UPDATED = {"configBlackList", "brokerConfigPath", "rocketmqHome", "aclEnable", "aclPlainFile"} | AUTH_KEYS
 VERSION_TEXT = "V5_5_0"
 _FORCE = "force"  # not RocketMQ's: a field of NOTIFY_BROKER_ROLE_CHANGED
-_WITH_GRPC = (
-    "grpcServerPort is set, so the broker cannot start again by itself: stop it, and start it with brokerId=0 and "
-    "brokerRole=ASYNC_MASTER"
-)
 
 log = get_logger("gantrymq.broker")
 
@@ -192,15 +188,9 @@ class BrokerAdminProcessor:
 
         In RocketMQ a controller sends it. It is answered before the broker starts again.
         """
-        header, slave, broker = (
-            request.read(NotifyBrokerRoleChangedRequestHeader),
-            self._replication.slave,
-            self._config,
-        )
+        header, slave = request.read(NotifyBrokerRoleChangedRequestHeader), self._replication.slave
         if slave is None or header.master_address != self._address:
             return request.response(ResponseCode.SUCCESS)
-        if broker.broker.grpc_server_port >= 0:
-            return request.response(ResponseCode.SYSTEM_ERROR, _WITH_GRPC)
         try:
             await slave.promote(is_forced=request.ext_fields.get(_FORCE) == "true")
         except (GantrymqError, OSError) as error:
