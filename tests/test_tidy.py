@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
     "metrics": {"logs", "config", "service"},
     "broker": BELOW_STORE | {"store", "ha", "auth", "remoting", "logs", "filter", "metrics"},
-    "grpc": {"client", "clock", "config", "format", "logs", "metrics", "model", "remoting"},
+    "grpc": {"auth", "client", "clock", "config", "format", "logs", "metrics", "model", "remoting"},
     "pytest_plugin": {"embedded"},
     "embedded": BELOW_STORE
     | {"store", "ha", "auth", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},

@@ -30,6 +30,11 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
         f"{_PACKAGE}.authorization.strategy.StatefulAuthorizationStrategy",
     ),
 }
+# Those of a proxy, too: it asks the brokers.
+CLASSES_OF_PROXY: Mapping[str, tuple[str, ...]] = {
+    f"{name}MetadataProvider": (f"org.apache.rocketmq.proxy.auth.Proxy{name.capitalize()}MetadataProvider",)
+    for name in ("authentication", "authorization")
+}
 # The key of a user's name and of its password, in the JSON of these keys.
 CREDENTIALS: Mapping[str, tuple[str, str]] = {
     "initAuthenticationUser": ("username", "password"),

@@ -39,7 +39,7 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
     require_grpc()
     from gantrymq.grpc.brokers.local import LocalBrokers
     from gantrymq.grpc.metrics import LOCAL_MODE, GrpcMetrics, proxy_name
-    from gantrymq.grpc.protocol.signatures import authenticator
+    from gantrymq.grpc.protocol.signatures import SignatureGuard
     from gantrymq.grpc.server import GrpcServer
 
     config, access = broker.config, broker.access
@@ -63,7 +63,7 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         config.grpc,
         brokers,
         clock,
-        authenticate=authenticator(access),
+        guard=SignatureGuard(access),
         advertised_host=config.broker.broker_ip1,
         tls=tls,
         metrics=metrics,

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from gantrymq.auth.decision import ResourceAccess, UserPermissions, Verdict
 from gantrymq.auth.directory import AccessDirectory
@@ -33,12 +33,22 @@ from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.forwarded import PROXY_ACCESS_KEY, forwarded_proof, proxy_signature_matches
 from gantrymq.remoting.transport.channel import Channel
 
 _NOT_PARSED = "parse authorization context error."
 _NO_SUBJECT = "Authorization failed. Please verify your access rights and try again."
 
 log = get_logger("gantrymq.broker")
+
+
+class _Sender(NamedTuple):
+    """Who has sent a request. ``refusal`` says why another may not pass it on, or None."""
+
+    ip: str
+    name: str
+    is_signed: Callable[[str], bool]
+    refusal: Callable[[], str | None]
 
 
 class UserAccess:
@@ -118,12 +128,9 @@ class UserAccess:
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
-        wrong = self._wrong(
-            _ip_of(channel),
-            request.code,
-            request.ext_fields.get(ACCESS_KEY, ""),
-            partial(signature_matches, request),
-            partial(self.accesses_of, request),
+        sender = self._sender(channel, request)
+        wrong = sender.refusal() or self._wrong(
+            sender.ip, request.code, sender.name, sender.is_signed, partial(self.accesses_of, request)
         )
         return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
 
@@ -132,13 +139,38 @@ class UserAccess:
 
         The check holds neither the request's fields nor its body. It refuses once the user's password has changed.
         """
-        name = request.ext_fields.get(ACCESS_KEY, "")
-        password = self.secret_of(name)
-        signed_with = password if password is not None and signature_matches(request, password) else None
+        sender, code = self._sender(channel, request), request.code
+        password = self.secret_of(sender.name)
+        signed_with = password if password is not None and sender.is_signed(password) else None
         accesses = tuple(self.accesses_of(request) or ())
-        return partial(
-            self._wrong, _ip_of(channel), request.code, name, lambda secret: secret == signed_with, lambda: accesses
+        ip, name, proxy_refusal = sender.ip, sender.name, sender.refusal
+        return lambda: (
+            proxy_refusal() or self._wrong(ip, code, name, lambda secret: secret == signed_with, lambda: accesses)
         )
+
+    def _sender(self, channel: Channel, request: RemotingCommand) -> _Sender:
+        """The user of a request and its address: those of the connection, or those that a proxy passes on."""
+        fields = request.ext_fields
+        if PROXY_ACCESS_KEY not in fields:
+            name = fields.get(ACCESS_KEY, "")
+            return _Sender(_ip_of(channel), name, partial(signature_matches, request), _no_refusal)
+        proxy, proof = self.directory.users.get(fields[PROXY_ACCESS_KEY]), forwarded_proof(request)
+        if proxy is None or proof is None or not proxy_signature_matches(request, proxy.password):
+            return _Sender("", "", _unsigned, partial(self._refuse_proxy, _ip_of(channel), fields[PROXY_ACCESS_KEY]))
+        signed_with = proxy.password
+
+        def refusal() -> str | None:
+            now = self.directory.users.get(proxy.name)
+            if now is not None and now.is_super and not now.is_disabled and now.password == signed_with:
+                return None
+            return self._refuse_proxy(_ip_of(channel), proxy.name)
+
+        return _Sender(proof.ip, proof.access_key, proof.is_signed, refusal)
+
+    def _refuse_proxy(self, ip: str, name: str) -> str:
+        wrong = "only a super user passes on requests of others"
+        self._refusals.note(f"[AUTHENTICATION] Proxy:{shown(name)} is refused from sourceIp = {ip}: {wrong}")
+        return wrong
 
     # Decisions
 
@@ -217,6 +249,14 @@ class UserAccess:
             await asyncio.get_running_loop().run_in_executor(None, self._files.save, changed)
             self.directory = changed
             self._known.clear()
+
+
+def _no_refusal() -> None:
+    return None
+
+
+def _unsigned(secret: str) -> bool:
+    return False
 
 
 def _ip_of(channel: Channel) -> str:

@@ -205,8 +205,7 @@ class LocalBrokers:
         """The configuration of a topic."""
         config = self._find_topic(name)
         if config is not None:
-            key = caller.credentials.access_key if caller.credentials is not None else ""
-            wrong = self._topic_refusal(caller.address.rpartition(":")[0].strip("[]"), key, name)
+            wrong = self._topic_refusal(caller.ip, caller.access_key, name)
             if wrong is not None:
                 raise CallError(code_of(ResponseCode.NO_PERMISSION, wrong), wrong)
         return config
