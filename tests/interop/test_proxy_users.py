@@ -49,7 +49,7 @@ TEXT = "User:{} has no permission to access {} from {}, no matched policies."
 def theirs(java: None) -> Iterator[JavaCluster]:
     with (
         tempfile.TemporaryDirectory(prefix="gantrymq-users-") as folder,
-        JavaCluster(Path(folder) / "store", auth=AUTH | OF_BROKER) as running,
+        JavaCluster(Path(folder) / "store", {"timerWheelEnable": True}, auth=AUTH | OF_BROKER) as running,
     ):
         with admin_of(running) as admin:
             for topic in ("orders", "secrets"):

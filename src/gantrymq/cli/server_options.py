@@ -103,7 +103,7 @@ class ServerSettings:
         if not has_file or mine.get("configStorePath"):
             settings_path = Path(mine.get("configStorePath") or home / NAMESRV_PROPERTIES)
             mine = {**_changed_by_tools(settings_path, is_live), **mine}
-        config = read_namesrv_config(mine)
+        config = read_namesrv_config(mine, of_broker=not own_port)
         return config if listen_port is None else replace(config, listen_port=listen_port)
 
     def tls(self) -> TlsServer | None:

@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from gantrymq.auth.audit import RefusalLog, shown
 from gantrymq.auth.decision import ResourceAccess, UserPermissions, Verdict
 from gantrymq.auth.directory import AccessDirectory
 from gantrymq.auth.files import AccessFiles
+from gantrymq.auth.login import LoginCheck
 from gantrymq.auth.policies import Action, Resource, ResourceType
 from gantrymq.auth.users import User, UserType
-from gantrymq.broker.acl.audit import RefusalLog, shown
 from gantrymq.broker.acl.permissions import Permission, permission_without_row, topic_access
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import BrokerConfig
@@ -62,6 +63,7 @@ class UserAccess:
         self._known: dict[str, UserPermissions] = {}
         self._changing = asyncio.Lock()
         self._refusals = RefusalLog(clock)
+        self._logins = LoginCheck(lambda: self.directory, self._refusals)
         self._permissions: Mapping[int, Permission] = {}
         self._checks_policies = config.authorization_enabled
         self._open_codes, self._free_codes = config.open_codes, config.free_codes
@@ -106,20 +108,7 @@ class UserAccess:
 
     def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a request or a call is not one of an enabled user, or None. ``is_signed`` takes the password."""
-        if not access_key:
-            return "username cannot be null."
-        user = self.directory.users.get(access_key)
-        if user is None:
-            wrong = f"User:{shown(access_key)} is not found."
-        elif user.is_disabled:
-            wrong = f"User:{user.name} is disabled."
-        elif not is_signed(user.password):
-            wrong = "check signature failed."
-        else:
-            return None
-        name = shown(access_key)
-        self._refusals.note(f"[AUTHENTICATION] User:{name} is authenticated failed from sourceIp = {ip}: {wrong}")
-        return wrong
+        return self._logins.refusal(ip, access_key, is_signed)
 
     def topic_refusal(self, ip: str, access_key: str, topic: str) -> str | None:
         """Why a caller with a verified signature may neither send to a topic nor read it, or None."""
@@ -230,11 +219,7 @@ class UserAccess:
         if verdict.is_allowed or verdict.access is None:
             return None
         actions = ",".join(action.value for action in verdict.access.actions)
-        resource = shown(verdict.access.resource.key)
-        self._refusals.note(
-            f"[AUTHORIZATION] Subject = User:{name} is Deny Action = {actions} from sourceIp = {ip} "
-            f"on resource = {resource} for request = {code}."
-        )
+        self._logins.denied(name, actions, ip, verdict.access.resource.key, code)
         return verdict.refusal
 
     # Changes
