@@ -115,6 +115,17 @@ class UserAccess:
         accesses = [topic_access(topic, (Action.PUB, Action.SUB))]
         return self._wrong(ip, RequestCode.GET_ROUTEINFO_BY_TOPIC, access_key, lambda secret: True, lambda: accesses)
 
+    def slave_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
+        """Why a peer may not copy the log, or None. The log has all topics, so its user needs Get on the cluster.
+
+        This is asked for without authorizationEnabled, too.
+        """
+        wrong = self.login_refusal(ip, access_key, is_signed)
+        if wrong is not None:
+            return wrong
+        verdict = self.check(access_key, [ResourceAccess(self._cluster, (Action.GET,))], ip)
+        return None if verdict.is_allowed else verdict.refusal
+
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
         sender = self._sender(channel, request)
