@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 from gantrymq.auth.audit import RefusalLog, shown
 from gantrymq.auth.decision import ResourceAccess, UserPermissions, Verdict
@@ -50,6 +51,7 @@ class _Sender(NamedTuple):
     name: str
     is_signed: Callable[[str], bool]
     refusal: Callable[[], str | None]
+    is_forwarded: bool = True
 
 
 class UserAccess:
@@ -64,6 +66,7 @@ class UserAccess:
         self._changing = asyncio.Lock()
         self._refusals = RefusalLog(clock)
         self._logins = LoginCheck(lambda: self.directory, self._refusals)
+        self._members: WeakKeyDictionary[Channel, str] = WeakKeyDictionary()  # the users of clients' connections
         self._permissions: Mapping[int, Permission] = {}
         self._checks_policies = config.authorization_enabled
         self._open_codes, self._free_codes = config.open_codes, config.free_codes
@@ -132,7 +135,12 @@ class UserAccess:
         wrong = sender.refusal() or self._wrong(
             sender.ip, request.code, sender.name, sender.is_signed, partial(self.accesses_of, request)
         )
-        return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+        if wrong is not None:
+            return request.response(ResponseCode.NO_PERMISSION, wrong)
+        # Not the channel of a call in this process: gRPC asks before it passes a request on to its client.
+        if request.code == RequestCode.HEART_BEAT and type(channel) is Channel and not sender.is_forwarded:
+            self._members[channel] = sender.name
+        return None
 
     def recheck(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
         """A check to repeat when a held request is answered. It returns the reason to refuse it then, or None.
@@ -153,7 +161,8 @@ class UserAccess:
         fields = request.ext_fields
         if PROXY_ACCESS_KEY not in fields:
             name = fields.get(ACCESS_KEY, "")
-            return _Sender(_ip_of(channel), name, partial(signature_matches, request), _no_refusal)
+            is_signed = partial(signature_matches, request)
+            return _Sender(_ip_of(channel), name, is_signed, _no_refusal, is_forwarded=False)
         proxy, proof = self.directory.users.get(fields[PROXY_ACCESS_KEY]), forwarded_proof(request)
         if proxy is None or proof is None or not proxy_signature_matches(request, proxy.password):
             return _Sender("", "", _unsigned, partial(self._refuse_proxy, _ip_of(channel), fields[PROXY_ACCESS_KEY]))
@@ -243,8 +252,16 @@ class UserAccess:
         async with self._changing:
             changed = edit(self.directory)
             await asyncio.get_running_loop().run_in_executor(None, self._files.save, changed)
-            self.directory = changed
+            former, self.directory = self.directory, changed
             self._known.clear()
+            self._close_members(former)
+
+    def _close_members(self, former: AccessDirectory) -> None:
+        """Close the connections on which clients get requests of the broker, of users that may do nothing now."""
+        for channel, name in list(self._members.items()):
+            before, user = former.users.get(name), self.directory.users.get(name)
+            if user is None or user.is_disabled or before is None or user.password != before.password:
+                channel.abort()
 
 
 def _no_refusal() -> None:
