@@ -51,7 +51,6 @@ class _Sender(NamedTuple):
     name: str
     is_signed: Callable[[str], bool]
     refusal: Callable[[], str | None]
-    is_forwarded: bool = True
 
 
 class UserAccess:
@@ -131,15 +130,21 @@ class UserAccess:
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
-        sender = self._sender(channel, request)
-        wrong = sender.refusal() or self._wrong(
-            sender.ip, request.code, sender.name, sender.is_signed, partial(self.accesses_of, request)
+        if PROXY_ACCESS_KEY in request.ext_fields:
+            sender = self._sender(channel, request)
+            wrong = sender.refusal() or self._wrong(
+                sender.ip, request.code, sender.name, sender.is_signed, partial(self.accesses_of, request)
+            )
+            return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+        name = request.ext_fields.get(ACCESS_KEY, "")
+        wrong = self._wrong(
+            _ip_of(channel), request.code, name, partial(signature_matches, request), partial(self.accesses_of, request)
         )
         if wrong is not None:
             return request.response(ResponseCode.NO_PERMISSION, wrong)
         # Not the channel of a call in this process: gRPC asks before it passes a request on to its client.
-        if request.code == RequestCode.HEART_BEAT and type(channel) is Channel and not sender.is_forwarded:
-            self._members[channel] = sender.name
+        if request.code == RequestCode.HEART_BEAT and type(channel) is Channel:
+            self._members[channel] = name
         return None
 
     def recheck(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
@@ -161,8 +166,7 @@ class UserAccess:
         fields = request.ext_fields
         if PROXY_ACCESS_KEY not in fields:
             name = fields.get(ACCESS_KEY, "")
-            is_signed = partial(signature_matches, request)
-            return _Sender(_ip_of(channel), name, is_signed, _no_refusal, is_forwarded=False)
+            return _Sender(_ip_of(channel), name, partial(signature_matches, request), _no_refusal)
         proxy, proof = self.directory.users.get(fields[PROXY_ACCESS_KEY]), forwarded_proof(request)
         if proxy is None or proof is None or not proxy_signature_matches(request, proxy.password):
             return _Sender("", "", _unsigned, partial(self._refuse_proxy, _ip_of(channel), fields[PROXY_ACCESS_KEY]))
