@@ -127,6 +127,28 @@ async def test_user_that_may_not_read_cluster_is_refused(
         await in_thread(log_in, master, credentials)
 
 
+async def test_administrator_of_accounts_may_copy_and_others_not(start_broker: StartBroker, tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(
+        "globalWhiteRemoteAddresses: [127.0.0.1]\naccounts:\n"
+        "- {accessKey: adminKey, secretKey: adminSecret, admin: true}\n"
+        "- {accessKey: otherKey, secretKey: otherSecret}\n"
+    )
+    acl = {"acl_enable": True, "acl_plain_file": str(file)}
+    master = await start_broker(tmp_path / "master", **SMALL, **acl, **LOGIN)
+    for credentials, text in (
+        (Credentials("otherKey", "otherSecret"), "no administrator"),
+        (Credentials("adminKey", "otherSecret"), "Check signature failed"),
+        (Credentials("unknown", "otherSecret"), "No acl config"),
+    ):
+        with pytest.raises(LogCopyError, match=text):
+            await in_thread(log_in, master, credentials)
+    (await in_thread(log_in, master, Credentials("adminKey", "adminSecret"))).close()
+    at = {"ha_master_address": f"127.0.0.1:{master.server.replication.port}"}
+    slave = await start_broker(tmp_path / "slave", **SLAVE, **acl, **LOGIN, **at)
+    await until(lambda: view(slave).state is CopyState.IN_SYNC)
+
+
 async def test_slave_refuses_master_without_login(start_broker: StartBroker, tmp_path: Path) -> None:
     master = await start_broker(tmp_path / "master", **SMALL)
     with pytest.raises(LogCopyError, match="set haAuthenticationEnabled=true at the master"):

@@ -207,6 +207,14 @@ def test_proxy_that_is_no_super_user_is_refused(guarded: EmbeddedBroker) -> None
         loop.close(server.shutdown())
 
 
-def test_half_a_configuration_is_refused() -> None:
-    with pytest.raises(ConfigError, match="innerClientAuthenticationCredentials"):
-        Proxy(ProxyConfig(namesrv_addr="127.0.0.1:1", authentication_enabled=True))
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"authentication_enabled": True}, "innerClientAuthenticationCredentials"),
+        ({"authorization_enabled": True}, "authorizationEnabled"),
+        ({"authentication_enabled": True, "acl_enable": True, "acl_plain_file": "a.yml"}, "aclEnable"),
+    ],
+)
+def test_half_a_configuration_is_refused(settings: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Proxy(ProxyConfig(namesrv_addr="127.0.0.1:1", **settings))

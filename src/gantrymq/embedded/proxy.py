@@ -59,6 +59,10 @@ class Proxy:
             raise ConfigError("namesrvAddr", "", "the address of a name server")
         if config.acl_enable and not config.acl_plain_file:
             raise ConfigError("aclPlainFile", "", "the plain_acl.yml of the brokers, with aclEnable=true")
+        if config.authentication_enabled and config.acl_enable:
+            raise ConfigError("aclEnable", True, "false with authenticationEnabled=true")
+        if config.authorization_enabled and not config.authentication_enabled:
+            raise ConfigError("authorizationEnabled", True, "false without authenticationEnabled=true")
         if config.authentication_enabled and config.inner_client is None:
             allowed = "the name and password of a super user of the brokers, with authenticationEnabled=true"
             raise ConfigError("innerClientAuthenticationCredentials", "", allowed)

@@ -28,6 +28,7 @@ from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError, refused
 from gantrymq.logs import get_logger
 from gantrymq.model.message import PROPERTY_PRODUCER_GROUP
+from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import MASTER_ID
@@ -186,6 +187,7 @@ class ClusterBrokers:
         self.producers = _Producers(self)
         dispatcher = RequestDispatcher({RequestCode.CHECK_TRANSACTION_STATE: self._check})
         self._client = RemotingClient(handler=dispatcher, tls=tls)
+        self._own = SessionCredentials(*config.inner_client) if config.inner_client is not None else None
         self.users = ClusterUsers(config, self._client, self._masters) if config.authentication_enabled else None
         self._routes = Cache(config.route_cache_s, config.max_routes)
         self._topics = Cache(config.topic_cache_s, config.max_topics)
@@ -285,8 +287,8 @@ class ClusterBrokers:
         return None if self.users is not None else caller
 
     def _sign_own(self, command: RemotingCommand) -> None:
-        if self.users is not None:
-            self.users.sign_own(command)
+        if self._own is not None:
+            self._own.sign(command)
 
     def start(self, work: Any) -> asyncio.Future[Any]:
         """Run a coroutine that ends with the server at the latest."""

@@ -124,10 +124,6 @@ class ClusterUsers:
             await self._decide(proof, caller.accesses)
             self._own.sign(command)
 
-    def sign_own(self, command: RemotingCommand) -> None:
-        """Sign a request of the proxy itself."""
-        self._own.sign(command)
-
     async def _asks_ours(self, address: str) -> bool:
         """Whether the broker at ``address`` decides itself. Raises CallError if it refuses this proxy."""
         channel = await self._client.channel(address, _TIMEOUT_MS)
