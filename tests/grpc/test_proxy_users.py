@@ -128,6 +128,12 @@ def test_call_without_permission_is_unauthorized(proxy: str) -> None:
             assert (refused.code, refused.message) == denied
             assert route_of(client, topic) == denied
         assert route_of(client, "orders")[0] == Code.OK
+        with pytest.raises(grpc.RpcError, match="Topic:secrets"):
+            client.be_producer("secrets")
+    with signed(proxy, "shop", "shoppw") as client:
+        assignment = messages.QueryAssignmentRequest()
+        assignment.topic.name, assignment.group.name = "orders", "other"
+        assert client.call("QueryAssignment", assignment).status.code == Code.UNAUTHORIZED
         client.be_consumer("billing", "orders")
         assert client.receive("billing", "secrets")[0] == Code.UNAUTHORIZED
         assert client.receive("other", "orders")[0] == Code.UNAUTHORIZED

@@ -58,6 +58,7 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         find_group=broker.tables.groups.table.get,
         max_body_bytes=lambda: config.store.max_message_size_bytes,
         topic_refusal=access.topic_refusal if access is not None else lambda ip, access_key, topic: None,
+        accesses_refusal=access.accesses_refusal if access is not None else lambda ip, access_key, accesses: None,
     )
     return GrpcServer(
         config.grpc,

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
+from gantrymq.auth.decision import ResourceAccess
 from gantrymq.broker.acl.accounts import PUB, SUB, Account, Accounts, parse_accounts
 from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, Need, Permission
 from gantrymq.config.broker_settings import BrokerConfig
@@ -68,6 +69,10 @@ class AccessGuard(Protocol):
 
     def topic_refusal(self, ip: str, access_key: str, topic: str) -> str | None:
         """Why a caller with a verified signature may neither send to a topic nor read it, or None."""
+        ...
+
+    def accesses_refusal(self, ip: str, access_key: str, accesses: Iterable[ResourceAccess]) -> str | None:
+        """Why a user may not do all of ``accesses``, or None. For accounts None: their needs are checked elsewhere."""
         ...
 
     def slave_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
@@ -142,6 +147,10 @@ class AccessControl:
         """The first administrator, or None."""
         admin = next((account for account in self._accounts.by_key.values() if account.admin), None)
         return None if admin is None else SessionCredentials(admin.access_key, admin.secret_key)
+
+    def accesses_refusal(self, ip: str, access_key: str, accesses: Iterable[ResourceAccess]) -> str | None:
+        """None: an account's needs are those of the requests that a call becomes."""
+        return None
 
     def slave_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a peer may not copy the log, or None for an administrator. White addresses do not count."""

@@ -33,7 +33,7 @@ from gantrymq.errors import AccessError, ConfigError, GantrymqError
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
-from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.codes import OwnRequestCode, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.forwarded import PROXY_ACCESS_KEY, forwarded_proof, proxy_signature_matches
 from gantrymq.remoting.transport.channel import Channel
@@ -116,6 +116,10 @@ class UserAccess:
         """Why a caller with a verified signature may neither send to a topic nor read it, or None."""
         accesses = [topic_access(topic, (Action.PUB, Action.SUB))]
         return self._wrong(ip, RequestCode.GET_ROUTEINFO_BY_TOPIC, access_key, lambda secret: True, lambda: accesses)
+
+    def accesses_refusal(self, ip: str, access_key: str, accesses: Iterable[ResourceAccess]) -> str | None:
+        """Why a caller of gRPC with a verified signature may not do all of ``accesses``, or None."""
+        return self._wrong(ip, OwnRequestCode.CHECK_ACCESS, access_key, lambda secret: True, lambda: accesses)
 
     def slave_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a peer may not copy the log, or None. The log has all topics, so its user needs Get on the cluster.

@@ -9,9 +9,11 @@ Source: AuthenticationPipeline, DefaultAuthenticationContextBuilder, DefaultAuth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from gantrymq.auth.decision import ResourceAccess
+from gantrymq.grpc.protocol.accesses import ANSWERED_HERE, accesses_of
 from gantrymq.grpc.protocol.caller import Caller, CallIdentity
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
@@ -30,6 +32,10 @@ class AccountSecrets(Protocol):
 
     def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a call is not signed by a known account, or None. ``is_signed`` takes the secret."""
+        ...
+
+    def accesses_refusal(self, ip: str, access_key: str, accesses: Iterable[ResourceAccess]) -> str | None:
+        """Why a user with a verified signature may not do all of ``accesses``, or None. None for an account."""
         ...
 
 
@@ -75,8 +81,14 @@ class SignatureGuard:
         self._accounts, self._authenticate = accounts, authenticator(accounts)
 
     async def identify(self, metadata: dict[str, str], address: str, call: str, request: Any) -> CallIdentity:
-        """The account or user of the signature."""
-        return CallIdentity(self._authenticate(metadata, address))
+        """The account or user of the signature. Calls without a request to the broker are authorized here."""
+        credentials = self._authenticate(metadata, address)
+        if self._accounts is not None and credentials is not None and call in ANSWERED_HERE:
+            ip, accesses = address.rpartition(":")[0].strip("[]"), accesses_of(call, request)
+            wrong = self._accounts.accesses_refusal(ip, credentials.access_key, accesses)
+            if wrong is not None:
+                raise CallError(Code.UNAUTHORIZED, wrong)
+        return CallIdentity(credentials)
 
     async def recheck(self, caller: Caller) -> None:
         """Whether the account is still there, with the same secret."""
