@@ -15,7 +15,7 @@ from gantrymq.namesrv.server import NamesrvServer
 from gantrymq.namesrv.settings import read_namesrv_config
 
 from .fixed_ports import fixed_port
-from .java import JavaError
+from .java import JavaError, run_java
 from .java_cluster import JavaCluster
 from .our_broker import OurBroker
 
@@ -51,6 +51,23 @@ def test_real_client_signs_what_it_asks_name_server(namesrv: str, tmp_path: Path
         for wrong in ({}, KEYS | {"secret_key": "wrong"}):
             with pytest.raises(JavaError):
                 client.send([{"topic": "orders", "body": "x"}], **wrong)
+
+
+def test_real_mqadmin_works_with_account_of_tools_file(
+    namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "home" / "conf"
+    conf.mkdir(parents=True)
+    file = tmp_path / "lines"
+    file.write_text(f"updateKvConfig -s N -k key -v value\ngetNamesrvConfig -n {namesrv}\nclusterList\n")
+    with OurBroker(tmp_path / "s", ROOT | {"brokerName": "broker-of-users"}, namesrv=namesrv):
+        for secret in ("wrong", "rootpw"):
+            (conf / "tools.yml").write_text(f"accessKey: root\nsecretKey: {secret}\n")
+            monkeypatch.setenv("ROCKETMQ_HOME", str(conf.parent))
+            printed = run_java("mqadmin", None, str(file), namesrv=namesrv, timeout=600, cwd=tmp_path)
+            text = "".join(line["printed"] for line in printed)
+            assert ("broker-of-users" in text) == (secret == "rootpw")
+            assert "innerpw" not in text
 
 
 def test_real_broker_registers_at_name_server(namesrv: str, tmp_path: Path) -> None:

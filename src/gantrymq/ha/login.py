@@ -29,7 +29,8 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from gantrymq.errors import LogCopyError
 from gantrymq.ha.copy import CopyState
@@ -45,11 +46,12 @@ _CHALLENGE_HEAD = encode_header(LOGIN_OFFSET, -1)
 _SET_THERE = "set haAuthenticationEnabled=true at the master, or false here"
 
 
-class Credentials(NamedTuple):
-    """The user of a slave."""
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The user with which a slave logs in, or has logged in."""
 
     name: str
-    password: str
+    password: str = field(repr=False)
 
 
 class SlaveLogins(Protocol):
@@ -62,13 +64,6 @@ class SlaveLogins(Protocol):
     def slave_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a user may not copy the log, or None. ``is_signed`` takes the password."""
         ...
-
-
-class SlaveUser(NamedTuple):
-    """The user with which a slave has logged in. ``password`` is the one that it had then."""
-
-    name: str
-    password: str
 
 
 # A slave's end
@@ -131,8 +126,8 @@ class LoginRefusedError(Exception):
         self.reason = reason
 
 
-async def receive_login(connected: socket.socket, host: str, logins: SlaveLogins) -> SlaveUser | bytes:
-    """The user of a peer that logs in, or the first bytes of one that does not. The socket does not block.
+async def receive_login(connected: socket.socket, host: str, logins: SlaveLogins) -> Credentials | bytes:
+    """The user of a peer that logs in, with the password that it has now, or the first bytes of one that does not. The socket does not block.
 
     Raises LoginRefusedError, and OSError if the peer closes the connection or is silent for ten seconds.
     """
@@ -160,7 +155,7 @@ async def receive_login(connected: socket.socket, host: str, logins: SlaveLogins
             await loop.sock_sendall(connected, b"\0" + _NAME.pack(len(raw)) + raw)
             raise LoginRefusedError(reason)
         await loop.sock_sendall(connected, b"\1" + _proof(password.encode(), _MASTER, name, ours, theirs))
-        return SlaveUser(user, password)
+        return Credentials(user, password)
 
 
 async def _receive_soon(connected: socket.socket, size: int) -> bytes:

@@ -23,7 +23,7 @@ from ipaddress import IPv6Address, ip_address
 
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.ha.login import LoginRefusedError, SlaveLogins, SlaveUser, receive_login
+from gantrymq.ha.login import Credentials, LoginRefusedError, SlaveLogins, receive_login
 from gantrymq.ha.slave_connection import SlaveConnection
 from gantrymq.ha.slave_state import SlaveState, SlaveView
 from gantrymq.ha.tls import TlsRelays
@@ -171,13 +171,13 @@ class HAServer:
         else:
             self._add(connected, peer, login)
 
-    def _add(self, connected: socket.socket, address: tuple[str, int], login: SlaveUser | bytes = b"") -> None:
+    def _add(self, connected: socket.socket, address: tuple[str, int], login: Credentials | bytes = b"") -> None:
         connection = SlaveConnection(
             connected, address, self._log, self._config, self._clock.monotonic_s, changed=self._changed,
             ended=self._ended,
         )  # fmt: skip
         self._connections[connection] = None
-        connection.user = login if isinstance(login, SlaveUser) else None
+        connection.user = login if isinstance(login, Credentials) else None
         if self._is_closed_to(connection.host):
             connection.close(SlaveState.NOT_ALLOWED)
         elif len(self._connections) > MAX_CONNECTIONS and not self._votes_of(connection.host):

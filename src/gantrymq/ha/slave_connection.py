@@ -19,7 +19,7 @@ from typing import NamedTuple
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, HAFrameError
 from gantrymq.ha.frames import ReportReader, encode_header
-from gantrymq.ha.login import SlaveUser
+from gantrymq.ha.login import Credentials
 from gantrymq.ha.slave_state import SlaveState, SlaveView
 from gantrymq.logs import get_logger
 from gantrymq.store.log.commit_log import CommitLog
@@ -73,7 +73,7 @@ class SlaveConnection:
         self._sent_bytes, self._measured_s, self.bytes_per_second = 0, now_s(), 0
         self._wake: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self.user: SlaveUser | None = None  # with which it has logged in
+        self.user: Credentials | None = None  # with which it has logged in
 
     def start(self, received: bytes = b"") -> None:
         """Read reports, and send once the first one has come. ``received`` is what was read of it already."""
