@@ -127,9 +127,10 @@ class LoginRefusedError(Exception):
 
 
 async def receive_login(connected: socket.socket, host: str, logins: SlaveLogins) -> Credentials | bytes:
-    """The user of a peer that logs in, with the password that it has now, or the first bytes of one that does not. The socket does not block.
+    """The user of a peer that logs in, with its password, or the first bytes of one that does not log in.
 
-    Raises LoginRefusedError, and OSError if the peer closes the connection or is silent for ten seconds.
+    The socket does not block. Raises LoginRefusedError, and OSError if the peer closes the connection or is silent for
+    ten seconds.
     """
     async with asyncio.timeout(_LOGIN_S):
         first = await _receive_soon(connected, REPORT_BYTES)
