@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gantrymq.config import grpc_settings
+from gantrymq.config.auth_settings import AuthConfig
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.keys import fields_by_key, write_fields
 from gantrymq.config.known_keys import AUTH_KEYS_OF_PROXY, OF_NAMESRV, THREADS, WITHOUT_EFFECT, KeyWithoutEffect
@@ -182,10 +183,13 @@ def proxy_rows(names: Mapping[str, str | None]) -> list[str]:
 
 def auth_rows() -> list[str]:
     """The table of the keys of AuthConfig, in an rmq-proxy.json."""
-    rows = []
-    for key in sorted(AUTH_KEYS_OF_PROXY.keys() - set(grpc_settings.WITHOUT_EFFECT), key=str.lower):
-        row = AUTH_KEYS_OF_PROXY[key]
-        rows.append(_row(key, row.default, _without_effect(key, row, ServerKind.PROXY)))
+    rows, ours = [], write_fields(AuthConfig())
+    for key in sorted(AUTH_KEYS_OF_PROXY.keys() | ours.keys(), key=str.lower):
+        row = AUTH_KEYS_OF_PROXY.get(key)
+        if row is None:
+            rows.append(_row(key, ours[key], _working(key, ours[key], ours[key], at_start=False)))
+        else:
+            rows.append(_row(key, row.default, _without_effect(key, row, ServerKind.PROXY)))
     return rows
 
 

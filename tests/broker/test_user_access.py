@@ -16,7 +16,7 @@ import pytest_asyncio
 from broker_cases import TIMEOUT_MS, BrokerCase, StartBroker
 from structlog.testing import capture_logs
 
-from gantrymq.broker.acl.audit import MAX_DIFFERENT, RefusalLog
+from gantrymq.auth.audit import MAX_DIFFERENT, RefusalLog
 from gantrymq.broker.sessions.consumers import build_subscription
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, DiskFullError, StoreError

@@ -98,7 +98,7 @@ def test_name_server_with_refused_key_does_not_start(gantrymq: Run, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "entries", [{"authenticationEnabled": True}, {"proxyMode": "local"}, {"tlsTestModeEnable": False}]
+    "entries", [{"authorizationEnabled": True}, {"proxyMode": "local"}, {"tlsTestModeEnable": False}]
 )
 def test_proxy_with_refused_key_does_not_start(gantrymq: Run, tmp_path: Path, entries: dict[str, object]) -> None:
     (tmp_path / "rmq-proxy.json").write_text(json.dumps(entries))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gantrymq.config.auth_settings import CLASSES
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT, GrpcConfig
 from gantrymq.config.keys import fields_by_key, write_fields
@@ -44,7 +45,8 @@ def test_defaults_are_rocketmqs_but_for_a_few() -> None:
 
 def test_each_key_with_effect_is_read_in_code() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    fields = [spec.name for spec in fields_by_key(ProxyConfig).values()]
+    # The names of classes are compared before the settings are read (config/refused_keys.py).
+    fields = [spec.name for key, spec in fields_by_key(ProxyConfig).items() if key not in CLASSES]
     assert [name for name in fields if not re.search(rf"\.{name}\b", source)] == []
 
 

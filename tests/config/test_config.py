@@ -332,7 +332,7 @@ def test_defaults_differ_from_rocketmq_only_in_listed_keys() -> None:
     ours = write_fields(MessageStoreConfig()).keys() - parse_properties(DEFAULTS).keys()
     own_keys = {"recoverRule", "recoverLastFiles", "maxDecompressedBodySize", "acceptMissingCommitLog"}
     own_keys |= {"acceptWithoutEffect", "haEnable", "haLastFileOnly", "haAllowedSlaves", "haAckDurable", "haTruncate"}
-    own_keys.add("haTlsEnable")
+    own_keys |= {"haAuthenticationEnabled", "haTlsEnable"}
     paths = {"storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"}
     assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1", "haListenPort"}
 

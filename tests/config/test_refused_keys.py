@@ -55,7 +55,9 @@ REFUSED: list[tuple[ServerKind, dict[str, str], str]] = [
     (BROKER, {"fetchNamesrvAddrByAddressServer": "true"}, "fetchNamesrvAddrByAddressServer"),
     (NAMESRV, {"enableControllerInNamesrv": "true"}, "enableControllerInNamesrv"),
     (NAMESRV, {"clusterTest": "true"}, "clusterTest"),
-    (PROXY, {"authenticationEnabled": "true"}, "authenticationEnabled"),
+    (PROXY, {"authenticationEnabled": "true", "aclEnable": "true"}, "authenticationEnabled"),
+    *((PROXY, {name: "com.example.Other"}, name) for name in CLASSES),
+    (PROXY, {"innerClientAuthenticationCredentials": "{}"}, "innerClientAuthenticationCredentials"),
     (PROXY, {"authorizationEnabled": "true"}, "authorizationEnabled"),
     (PROXY, {"proxyMode": "LOCAL"}, "proxyMode"),
     (PROXY, {"tlsTestModeEnable": "false"}, "tlsTestModeEnable"),
@@ -73,7 +75,7 @@ def test_refused_key_gives_one_line_with_key_value_consequence_and_remedy(
         assert reason.line.startswith(f"{reason.name}={shown} cannot be honoured: ")
         assert reason.remedy
         assert "\n" not in reason.line
-        is_about_users = kind is BROKER and reason.name in AUTH_KEYS  # half of it would be open
+        is_about_users = reason.name in AUTH_KEYS  # half of it would be open
         assert reason.is_accepted(frozenset(names.split(","))) != is_about_users
         assert not reason.is_accepted(frozenset({"brokerName"}))
 

@@ -110,7 +110,9 @@ def test_name_server_and_proxy_with_refused_keys_are_not_made(tmp_path: Path) ->
         NamesrvServer(home=tmp_path / "n", others={"clusterTest": "true"})
     with pytest.raises(NotHonouredError, match="authorizationEnabled=true"):
         Proxy(ProxyConfig(namesrv_addr="127.0.0.1:1"), entries={"authorizationEnabled": "true"})
-    accepted = ProxyConfig(namesrv_addr="127.0.0.1:1", accept_without_effect="authorizationEnabled")
-    (reason,) = Proxy(accepted, entries={"authorizationEnabled": "true"}).accepted
-    assert reason.name == "authorizationEnabled"
+    accepted = ProxyConfig(namesrv_addr="127.0.0.1:1", accept_without_effect="authorizationEnabled,proxyMode")
+    with pytest.raises(NotHonouredError, match="authorizationEnabled=true"):  # half of access control would be open
+        Proxy(accepted, entries={"authorizationEnabled": "true"})
+    (reason,) = Proxy(accepted, entries={"proxyMode": "LOCAL"}).accepted
+    assert reason.name == "proxyMode"
     assert list(tmp_path.iterdir()) == []

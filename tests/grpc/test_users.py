@@ -97,6 +97,12 @@ def test_call_without_permission_is_unauthorized(guarded: EmbeddedBroker) -> Non
         assert client.call("QueryRoute", route).status.code == Code.UNAUTHORIZED
         route.topic.name = "orders"
         assert client.call("QueryRoute", route).status.code == Code.OK
+        with pytest.raises(grpc.RpcError, match="Topic:secrets"):
+            client.be_producer("secrets")
+    with signed(guarded.grpc, "shop", "shoppw") as client:
+        assignment = messages.QueryAssignmentRequest()
+        assignment.topic.name, assignment.group.name = "orders", "other"
+        assert client.call("QueryAssignment", assignment).status.message == text.format("Group:other")
         client.be_consumer("billing", "orders")
         assert client.receive("billing", "secrets")[:2] == (Code.UNAUTHORIZED, text.format("Topic:secrets"))
         assert client.receive("other", "orders")[:2] == (Code.UNAUTHORIZED, text.format("Group:other"))

@@ -87,6 +87,35 @@ def test_java_slave_copies_whole_log_and_is_a_copy_of_real_producers_sends(tmp_p
             assert min(log_of(tmp_path / "java")) == "0" * 20  # from the very first offset
 
 
+@pytest.mark.slow
+def test_java_slave_needs_its_address_where_slaves_log_in(tmp_path: Path) -> None:
+    root = json.dumps({"accessKey": "root", "secretKey": "rootpw"})
+    package = "org.apache.rocketmq.auth.authentication.provider"
+    auth = {
+        "authenticationEnabled": "true",
+        "authenticationMetadataProvider": f"{package}.LocalAuthenticationMetadataProvider",
+        "innerClientAuthenticationCredentials": root,
+    }
+    master = {**MASTER, "inSyncReplicas": 1, "haAuthenticationEnabled": True}
+    keys = {"access_key": "root", "secret_key": "rootpw"}
+    with (
+        EmbeddedBroker(tmp_path / "ours", settings=master, users={"root": "rootpw"}) as broker,
+        AdminClient(broker.namesrv, **keys) as admin,
+        Producer(broker.namesrv, **keys) as producer,
+    ):
+        admin.create_topic("T")
+        producer.send(Message("T", b"secret"))
+        with JavaCluster(tmp_path / "java", SLAVE, namesrv=broker.namesrv, auth=auth):
+
+            def closed() -> list[str | None]:
+                return [slave.state for slave in admin.ha_status(broker.address).closed_connection_info or ()]
+
+            until(lambda: "not logged in" in closed())
+            assert log_of(tmp_path / "java") == {}
+            admin.update_broker_config({"haAllowedSlaves": "127.0.0.0/8"}, broker=broker.address)
+            until(lambda: log_of(tmp_path / "java") == log_of(tmp_path / "ours"))
+
+
 @contextmanager
 def sending(namesrv: str) -> Iterator[list[str]]:
     """Send until the end; a send that fails is tried again. Yields the ids of what was acknowledged by both."""

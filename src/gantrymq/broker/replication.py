@@ -19,6 +19,7 @@ from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
 from gantrymq.errors import RemotingError
+from gantrymq.ha.login import SlaveLogins
 from gantrymq.ha.server import HAServer, plain_host
 from gantrymq.ha.slave import SlaveCopyView
 from gantrymq.ha.slave_state import SlaveState, SlaveView
@@ -42,14 +43,21 @@ log = get_logger("gantrymq.broker")
 class Replication:
     """The replication of one broker. Construct it before the store, ``start`` it after. ``slave`` is a slave's role.
 
-    ``tls`` is for haTlsEnable. ``port`` is where slaves connect, 0 if haEnable is off. ``reserve_port`` binds it, so
-    that a start fails before the store is opened.
+    ``tls`` is for haTlsEnable, ``logins`` for haAuthenticationEnabled. ``port`` is where slaves connect, 0 if haEnable
+    is off. ``reserve_port`` binds it, so that a start fails before the store is opened.
 
     Thread rule: the event loop's thread.
     """
 
-    def __init__(self, config: LiveConfig, clock: Clock, outer: BrokerOuterAPI, tls: TlsServer | None = None) -> None:
-        self._config, self._clock, self._outer, self._tls = config, clock, outer, tls
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        outer: BrokerOuterAPI,
+        tls: TlsServer | None = None,
+        logins: SlaveLogins | None = None,
+    ) -> None:
+        self._config, self._clock, self._outer, self._tls, self._logins = config, clock, outer, tls, logins
         self.acks = SlaveAcks(config.store, is_strict=config.broker.enable_slave_acting_master, clock=clock)
         self._reserved: socket.socket | None = None
         self._server: HAServer | None = None
@@ -97,7 +105,8 @@ class Replication:
         if self._reserved is None:
             return
         relays = TlsRelays(self._tls.answering) if store.config.ha_tls_enable and self._tls is not None else None
-        server = HAServer(store.commit_log, self.acks, lambda: store.config, self._clock, relays)
+        logins = self._logins if store.config.ha_authentication_enabled else None
+        server = HAServer(store.commit_log, self.acks, lambda: store.config, self._clock, relays, logins)
         try:
             server.start(self._reserved)
         except OSError as error:

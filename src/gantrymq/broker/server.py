@@ -64,6 +64,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.ha.divergence import DivergenceFile
 from gantrymq.ha.log_cut import cut, finish_cut
+from gantrymq.ha.login import Credentials, login_connect
 from gantrymq.ha.master_link import Connect
 from gantrymq.ha.tls import tls_connect
 from gantrymq.kernels.loader import library
@@ -156,6 +157,7 @@ class BrokerServer:
             ip2 = broker.broker_ip2 or broker.broker_ip1
             self.config.broker = replace(broker, listen_port=self.port, broker_ip2=ip2)
             self._make_state()
+            self._require_users_of_copies()
             self.replication.reserve_port(broker.listen_port)
             try:
                 self.metrics.bind()
@@ -203,6 +205,18 @@ class BrokerServer:
         if store.is_slave and self._client_tls is None:
             raise ConfigError("haTlsEnable", True, "false at a slave without tls.enable=true")
 
+    def _require_users_of_copies(self) -> None:
+        """Raise ConfigError if haAuthenticationEnabled has no users to ask for, or a slave has none to be."""
+        store = self.config.store
+        if not store.ha_authentication_enabled:
+            return
+        if store.ha_enable and self._guard is None:
+            raise ConfigError(
+                "haAuthenticationEnabled", True, "false without authenticationEnabled=true, or aclEnable=true"
+            )
+        if store.is_slave:
+            self._slave_user()
+
     def _make_state(self) -> None:
         """Construct what exists before the store is open."""
         config, clock = self.config, self._clock
@@ -215,7 +229,7 @@ class BrokerServer:
         topics, persistence = self.tables.topics, self.tables.persistence
         self._client = RemotingClient(tls=self._client_tls, hooks=_signing(config.broker))
         self.outer = BrokerOuterAPI(config, topics, self.address, self._client)
-        self.replication = Replication(config, clock, self.outer, self._tls)
+        self.replication = Replication(config, clock, self.outer, self._tls, self._guard)
         self._new_topics = NewTopics(
             partial(persistence.is_saved, TOPICS), partial(persistence.save, TOPICS), self.outer
         )
@@ -347,10 +361,24 @@ class BrokerServer:
         return SlaveRole(self.store, master, self.outer, tables, self._clock, self._reopen_soon, connect)
 
     def _connect_to_master(self) -> Connect:
-        if not self.config.store.ha_tls_enable:
-            return socket.create_connection
-        assert self._client_tls is not None, "the start has refused it"
-        return tls_connect(self._client_tls)
+        connect: Connect = socket.create_connection
+        if self.config.store.ha_tls_enable:
+            assert self._client_tls is not None, "the start has refused it"
+            connect = tls_connect(self._client_tls)
+        return login_connect(connect, self._slave_user) if self.config.store.ha_authentication_enabled else connect
+
+    def _slave_user(self) -> Credentials:
+        """The user with which a slave logs in at its master. Raises ConfigError if there is none."""
+        own = self.config.broker.inner_client
+        admin = self._acl.administrator if self._acl is not None else None
+        if admin is not None:
+            own = admin.access_key, admin.secret_key
+        if own is None:
+            needed = (
+                "innerClientAuthenticationCredentials" if self._acl is None else "an administrator in plain_acl.yml"
+            )
+            raise ConfigError("haAuthenticationEnabled", True, f"false at a slave without {needed}")
+        return Credentials(*own)
 
     # A slave that must cut, or that is promoted
 

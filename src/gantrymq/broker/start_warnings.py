@@ -37,9 +37,11 @@ def warn_of_replication(config: LiveConfig) -> None:
     Both are so with RocketMQ's defaults.
     """
     store, broker = config.store, config.broker
-    if broker.is_guarded and store.ha_enable and not store.ha_allowed_slaves and broker.bind_address not in _LOOPBACK:
+    is_ha_guarded = not store.ha_enable or store.ha_allowed_slaves or store.ha_authentication_enabled
+    if broker.is_guarded and not is_ha_guarded and broker.bind_address not in _LOOPBACK:
         guard = "aclEnable" if broker.acl_enable else "authenticationEnabled"
-        log.warning(f"{guard} does not guard the HA port: set haAllowedSlaves, or haEnable=false without slaves")
+        remedy = "set haAuthenticationEnabled, haAllowedSlaves, or haEnable=false without slaves"
+        log.warning(f"{guard} does not guard the HA port: {remedy}")
     if store.broker_role is BrokerRole.SYNC_MASTER and store.in_sync_replicas <= 1:
         log.warning("SYNC_MASTER waits for no slave: set inSyncReplicas=2", in_sync_replicas=store.in_sync_replicas)
 

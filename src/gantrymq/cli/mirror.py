@@ -109,16 +109,23 @@ def mirror(
 
 
 def _connect(reading: Reading, connection: ClusterConnection) -> Connect:
-    """How to connect to the HA port: with haTlsEnable as to the broker. Raises ConfigError."""
+    """How to connect to the HA port: with haTlsEnable as to the broker, and with its login. Raises ConfigError."""
+    from gantrymq.ha.login import Credentials, login_connect
     from gantrymq.ha.tls import tls_connect
     from gantrymq.remoting.transport.tls import tls_client
 
-    if not reading.config.ha_tls_enable:
-        return socket.create_connection
-    context = tls_client(connection.tls)
-    if context is None:
-        raise ConfigError("haTlsEnable", True, "false without --tls")
-    return tls_connect(context)
+    connect: Connect = socket.create_connection
+    if reading.config.ha_tls_enable:
+        context = tls_client(connection.tls)
+        if context is None:
+            raise ConfigError("haTlsEnable", True, "false without --tls")
+        connect = tls_connect(context)
+    if not reading.config.ha_authentication_enabled:
+        return connect
+    if not connection.access_key or not connection.secret_key:
+        raise ConfigError("haAuthenticationEnabled", True, "false without --access-key and --secret-key")
+    user = Credentials(connection.access_key, connection.secret_key)
+    return login_connect(connect, lambda: user)
 
 
 def _reading(source: BrokerSource, entries: dict[str, str], keep_s: float | None) -> Reading:

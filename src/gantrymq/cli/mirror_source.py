@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LOG_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")  # RocketMQ 4 has the second
 _SHAPE_KEYS = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageDelayLevel")
+_LOGIN_KEY = "haAuthenticationEnabled"
 _SYNC_MASTER = "SYNC_MASTER"
 
 
@@ -45,9 +46,9 @@ class BrokerSource:
         return max(int(runtime["commitLogMinOffset"]), 0), max(int(runtime["commitLogMaxOffset"]), 0)
 
     def shape(self) -> dict[str, str]:
-        """The broker's settings that shape the files of its store. Raises GantrymqError."""
+        """The broker's settings that shape the files of its store, and whether a copy logs in. Raises GantrymqError."""
         config = self._admin.broker_config(self._master_address())
-        shape = {key: config[key] for key in _SHAPE_KEYS if key in config}
+        shape = {key: config[key] for key in (*_SHAPE_KEYS, _LOGIN_KEY) if key in config}
         return {_LOG_SIZE_KEYS[0]: self._log_file_size(config), **shape}
 
     def topics(self) -> dict[str, Any]:

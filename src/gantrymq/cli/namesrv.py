@@ -51,7 +51,7 @@ def namesrv(
     read = settings.namesrv(listen_port, Path.home() / "namesrv", own_port=True)
     if config is not None and not read.config_store_path:
         read = replace(read, config_store_path=str(config))
-    settings.warn_if_exposed(read.bind_address, acl=None)
+    settings.warn_if_exposed(read.bind_address, acl=read.authentication_enabled or None)
     others = without_effect(settings.entries)
     server = NamesrvServer(read, others=others, tls=settings.tls(), client_tls=settings.client_tls())
     warn_of_acceptances((), read.accept_without_effect, is_known)  # the name server itself logs what it accepts

@@ -62,7 +62,7 @@ def proxy(
     read = read_proxy_config(settings.entries)
     read = read if namesrv is None else replace(read, namesrv_addr=namesrv)
     read = read if grpc_port is None else replace(read, grpc_server_port=grpc_port)
-    settings.warn_if_exposed(read.bind_address, acl=read.acl_enable)
+    settings.warn_if_exposed(read.bind_address, acl=read.acl_enable or read.authentication_enabled)
     server = Proxy(read, settings.client_tls(), settings.tls() or TlsServer(), entries=settings.entries)
     warn_of_acceptances(server.accepted, read.accept_without_effect, is_known)
     serve_until_stopped(_Announced(server), json=json, verbose=verbose)

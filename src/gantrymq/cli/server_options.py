@@ -103,7 +103,7 @@ class ServerSettings:
         if not has_file or mine.get("configStorePath"):
             settings_path = Path(mine.get("configStorePath") or home / NAMESRV_PROPERTIES)
             mine = {**_changed_by_tools(settings_path, is_live), **mine}
-        config = read_namesrv_config(mine)
+        config = read_namesrv_config(mine, of_broker=not own_port)
         return config if listen_port is None else replace(config, listen_port=listen_port)
 
     def tls(self) -> TlsServer | None:
@@ -116,13 +116,13 @@ class ServerSettings:
     def warn_if_exposed(self, bind_address: str, *, acl: bool | None) -> None:
         """Warn on stderr if other hosts reach a server at ``bind_address`` that has neither ACL nor enforced TLS.
 
-        ``acl`` is None for a server that has no ACL.
+        ``acl`` says whether it has accounts or users, None for a name server without.
         """
         tls = self.tls()
         if acl or is_loopback(bind_address) or (tls is not None and tls.mode.value == "enforcing"):
             return
         risk = "change routes and settings" if acl is None else "read, write and delete"
-        remedy = "" if acl is None else "aclEnable=true, or "
+        remedy = "authenticationEnabled=true, or " if acl is None else "authenticationEnabled=true, aclEnable=true, or "
         warn(
             f"bindAddress={bind_address} is open to other hosts: any host that reaches it can {risk}; "
             f"set {remedy}tls.server.mode=enforcing with client certificates, or bind a private address"

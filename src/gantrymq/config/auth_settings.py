@@ -30,6 +30,11 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
         f"{_PACKAGE}.authorization.strategy.StatefulAuthorizationStrategy",
     ),
 }
+# Those of a proxy, too: it asks the brokers.
+CLASSES_OF_PROXY: Mapping[str, tuple[str, ...]] = {
+    f"{name}MetadataProvider": (f"org.apache.rocketmq.proxy.auth.Proxy{name.capitalize()}MetadataProvider",)
+    for name in ("authentication", "authorization")
+}
 # The key of a user's name and of its password, in the JSON of these keys.
 CREDENTIALS: Mapping[str, tuple[str, str]] = {
     "initAuthenticationUser": ("username", "password"),
@@ -38,17 +43,37 @@ CREDENTIALS: Mapping[str, tuple[str, str]] = {
 
 
 @settings(frozen=True)
-class AuthConfig:
-    """Users and policies of one server. Read only at the start."""
+class UserSettings:
+    """Whether a server has users and policies, and which users its settings name. Read only at the start."""
 
     authentication_enabled: bool = key("authenticationEnabled", False, at_start=True)
+    init_authentication_user: str = key("initAuthenticationUser", "", at_start=True, is_secret=True)
+    inner_client_credentials: str = key("innerClientAuthenticationCredentials", "", at_start=True, is_secret=True)
+    authorization_enabled: bool = key("authorizationEnabled", False, at_start=True)
+
+    @property
+    def initial_users(self) -> list[tuple[str, str]]:
+        """Name and password of the super users that a start creates if they do not exist. Raises ValueError."""
+        entries = {
+            "initAuthenticationUser": self.init_authentication_user,
+            "innerClientAuthenticationCredentials": self.inner_client_credentials,
+        }
+        return [user for name, text in entries.items() if (user := read_credentials(name, text)) is not None]
+
+    @property
+    def inner_client(self) -> tuple[str, str] | None:
+        """Name and password with which the server signs its own requests, or None. Raises ValueError."""
+        return read_credentials("innerClientAuthenticationCredentials", self.inner_client_credentials)
+
+
+@settings(frozen=True)
+class AuthConfig(UserSettings):
+    """Users and policies of a broker or a proxy. Read only at the start."""
+
     authentication_provider: str = key("authenticationProvider", "", at_start=True)
     authentication_metadata_provider: str = key("authenticationMetadataProvider", "", at_start=True)
     authentication_strategy: str = key("authenticationStrategy", "", at_start=True)
     authentication_whitelist: str = key("authenticationWhitelist", "", at_start=True)
-    init_authentication_user: str = key("initAuthenticationUser", "", at_start=True, is_secret=True)
-    inner_client_credentials: str = key("innerClientAuthenticationCredentials", "", at_start=True, is_secret=True)
-    authorization_enabled: bool = key("authorizationEnabled", False, at_start=True)
     authorization_provider: str = key("authorizationProvider", "", at_start=True)
     authorization_metadata_provider: str = key("authorizationMetadataProvider", "", at_start=True)
     authorization_strategy: str = key("authorizationStrategy", "", at_start=True)
@@ -63,20 +88,6 @@ class AuthConfig:
     def free_codes(self) -> frozenset[str]:
         """The request codes of authorizationWhitelist, which need no permission."""
         return _codes(self.authorization_whitelist)
-
-    @property
-    def initial_users(self) -> list[tuple[str, str]]:
-        """Name and password of the super users that a start creates if they do not exist. Raises ValueError."""
-        entries = {
-            "initAuthenticationUser": self.init_authentication_user,
-            "innerClientAuthenticationCredentials": self.inner_client_credentials,
-        }
-        return [user for name, text in entries.items() if (user := read_credentials(name, text)) is not None]
-
-    @property
-    def inner_client(self) -> tuple[str, str] | None:
-        """Name and password with which the broker signs its own requests, or None. Raises ValueError."""
-        return read_credentials("innerClientAuthenticationCredentials", self.inner_client_credentials)
 
 
 def _codes(text: str) -> frozenset[str]:

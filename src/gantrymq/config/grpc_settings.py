@@ -48,10 +48,6 @@ _ACTING = {
         topicRouteServiceCacheExpiredSeconds=300 topicConfigCacheExpiredSeconds=300
         subscriptionGroupConfigCacheExpiredSeconds=300
     """,
-    "RocketMQ's users and policies are not here; aclEnable and aclPlainFile control access": """
-        userCacheExpiredSeconds=300 userCacheRefreshSeconds=20 userCacheMaxNum=20000 aclCacheExpiredSeconds=300
-        aclCacheRefreshSeconds=20 aclCacheMaxNum=20000
-    """,
     "with aclEnable requests to brokers are signed in the name of the caller's account": (
         "enableAclRpcHookForClusterMode=false"
     ),

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gantrymq.config.auth_settings import AuthConfig
-from gantrymq.config.keys import fields_by_key, write_fields
+from gantrymq.config.keys import fields_by_key
 
 THREADS = "there are no thread pools here"
+_EACH_CALL_SIGNED = "each call is signed here, and needs its permission"
 _MIGRATION = "accounts of plain_acl.yml are not made users at a start here"
 SHUTDOWN = "a shutdown here closes connections at once, and sends no GO_AWAY"
 _AUTH_CACHES = """
@@ -244,11 +245,12 @@ def rows_of(acting: Mapping[str, str], harmless: Mapping[str, str]) -> dict[str,
 
 
 WITHOUT_EFFECT: Mapping[str, KeyWithoutEffect] = rows_of(_ACTING, _HARMLESS)
-# What they do at a proxy.
+# Those without effect at a proxy.
 AUTH_KEYS_OF_PROXY: Mapping[str, KeyWithoutEffect] = {
-    name: KeyWithoutEffect("a proxy does not check users here", text)
-    for name, text in write_fields(AuthConfig()).items()
-} | {name: WITHOUT_EFFECT[name] for name in AUTH_KEYS & WITHOUT_EFFECT.keys()}
+    "authenticationWhitelist": KeyWithoutEffect(_EACH_CALL_SIGNED, ""),
+    "authorizationWhitelist": KeyWithoutEffect(_EACH_CALL_SIGNED, ""),
+    "initAuthenticationUser": KeyWithoutEffect("the users are those of the brokers", ""),
+} | {name: WITHOUT_EFFECT[name] for name in AUTH_KEYS & WITHOUT_EFFECT.keys() - {"aclCacheMaxNum", "userCacheMaxNum"}}
 # The keys of a name server that act in RocketMQ.
 OF_NAMESRV: Mapping[str, KeyWithoutEffect] = rows_of(
     {

@@ -5,6 +5,7 @@ Source: ProxyConfig.
 
 from collections.abc import Mapping
 
+from gantrymq.config.auth_settings import AuthConfig
 from gantrymq.config.exporter_settings import ExporterConfig
 from gantrymq.config.frozen import settings
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT, GrpcConfig
@@ -15,7 +16,7 @@ from gantrymq.config.refused_keys import ServerKind, warned_keys
 
 
 @settings(frozen=True)
-class ProxyConfig(GrpcConfig, ExporterConfig):
+class ProxyConfig(GrpcConfig, ExporterConfig, AuthConfig):
     """The settings of one proxy. Immutable and validated; raises ConfigError.
 
     ``grpc_server_port`` 0 takes a free port. The default of ``bind_address`` is loopback; RocketMQ's is all addresses.
@@ -34,6 +35,13 @@ class ProxyConfig(GrpcConfig, ExporterConfig):
     group_cache_s: int = key("subscriptionGroupConfigCacheRefreshSeconds", 20, min_value=1, at_start=True)
     max_groups: int = key("subscriptionGroupConfigCacheMaxNum", 20_000, min_value=1, at_start=True)
     producer_heartbeat_s: int = key("transactionHeartbeatPeriodSecond", 20, min_value=1, at_start=True)
+    # How long a user and its policies of RocketMQ's brokers are kept, before they are read again and at most.
+    user_cache_s: int = key("userCacheRefreshSeconds", 20, min_value=1, at_start=True)
+    user_expired_s: int = key("userCacheExpiredSeconds", 300, min_value=1, at_start=True)
+    max_users: int = key("userCacheMaxNum", 20_000, min_value=1, at_start=True)
+    acl_cache_s: int = key("aclCacheRefreshSeconds", 20, min_value=1, at_start=True)
+    acl_expired_s: int = key("aclCacheExpiredSeconds", 300, min_value=1, at_start=True)
+    max_acls: int = key("aclCacheMaxNum", 20_000, min_value=1, at_start=True)
     # Labels of its metrics. An empty name is that of the machine.
     proxy_name: str = key("proxyName", "", at_start=True)
     proxy_cluster_name: str = key("proxyClusterName", "DefaultCluster", at_start=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from gantrymq.config.auth_settings import CLASSES, CREDENTIALS, read_credentials
+from gantrymq.config.auth_settings import CLASSES, CLASSES_OF_PROXY, CREDENTIALS, read_credentials
 from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
 from gantrymq.config.guards import Level, Reason, Subject
 from gantrymq.config.keys import MASK
@@ -19,10 +19,8 @@ from gantrymq.config.known_keys import AUTH_KEYS_OF_PROXY, OF_NAMESRV, KeyWithou
 from gantrymq.config.known_keys import WITHOUT_EFFECT as OF_BROKER
 
 _KEEP_JAVA = "keep this store on RocketMQ's broker"
-_ACL = "set it to false and aclEnable=true, with accounts in plain_acl.yml"
 _SYNC_SET = "a send would wait for inSyncReplicas copies, because only a controller knows which slaves are in sync"
-_OPEN = "a proxy does not check users here, so any client could connect, send and receive"
-_ALLOWED = "a proxy does not check policies here, so any client could send, receive, create and delete everything"
+_NOT_SIGNED = "the proxy could not sign its requests, so brokers would refuse all of them"
 _UNSIGNED = "a request would have the permissions of any user that it names, because nothing checks signatures"
 _TWO_GUARDS = "access is controlled by users or by the accounts of plain_acl.yml, not by both"
 _OTHER_CLASS = "it is a class of its own, which could let in other users, and only those of RocketMQ are known here"
@@ -177,18 +175,32 @@ def _with_queues(key: str) -> Refusal:
     return Refusal(_BROKER, key, _ROCKSDB, wrong, _QUEUES, _unless_used(key, "default"), Work.WRITE)
 
 
-def _of_class(key: str) -> Refusal:
+def _of_class(key: str, kind: ServerKind = ServerKind.BROKER) -> Refusal:
     """The row of a key with the name of a Java class."""
-    known = CLASSES[key]
+    known = CLASSES[key] + (CLASSES_OF_PROXY.get(key, ()) if kind is ServerKind.PROXY else ())
 
     def is_other(text: str, entries: Mapping[str, str]) -> bool:
         return text.strip() not in ("", *known)
 
     remedy = f"remove {key}, or set it to {' or '.join(known)}"
-    return Refusal(_BROKER, key, "any other class", is_other, _OTHER_CLASS, remedy, acceptable=False)
+    return Refusal(kind, key, "any other class", is_other, _OTHER_CLASS, remedy, acceptable=False)
 
 
-def _of_credentials(key: str) -> Refusal:
+def _of_guard(kind: ServerKind) -> tuple[Refusal, Refusal]:
+    """The rows of what switches users and policies on."""
+    return (
+        Refusal(
+            kind, "authenticationEnabled", "true with aclEnable=true", _is_second_guard, _TWO_GUARDS,
+            "set aclEnable=false", acceptable=False,
+        ),
+        Refusal(
+            kind, "authorizationEnabled", "true without authenticationEnabled=true", _is_unsigned, _UNSIGNED,
+            "set authenticationEnabled=true", acceptable=False,
+        ),
+    )  # fmt: skip
+
+
+def _of_credentials(key: str, kind: ServerKind = ServerKind.BROKER, consequence: str = _NO_USER) -> Refusal:
     """The row of a key with a name and a password as JSON."""
     name, password = CREDENTIALS[key]
 
@@ -200,19 +212,12 @@ def _of_credentials(key: str) -> Refusal:
         return False
 
     remedy = f'set it to {{"{name}":"NAME","{password}":"PASSWORD"}}'
-    return Refusal(_BROKER, key, "no name and password", is_broken, _NO_USER, remedy, acceptable=False, is_secret=True)
+    return Refusal(kind, key, "no name and password", is_broken, consequence, remedy, acceptable=False, is_secret=True)
 
 
 _ROWS = (
     # Access
-    Refusal(
-        _BROKER, "authenticationEnabled", "true with aclEnable=true", _is_second_guard, _TWO_GUARDS,
-        "set aclEnable=false", acceptable=False,
-    ),
-    Refusal(
-        _BROKER, "authorizationEnabled", "true without authenticationEnabled=true", _is_unsigned, _UNSIGNED,
-        "set authenticationEnabled=true", acceptable=False,
-    ),
+    *_of_guard(_BROKER),
     *map(_of_class, CLASSES),
     *map(_of_credentials, CREDENTIALS),
     Refusal(
@@ -277,8 +282,9 @@ _ROWS = (
     ),
     Refusal(_NAMESRV, "clusterTest", _ON, _is_true, _CLUSTER_TEST, "set clusterTest=false"),
     # A proxy
-    Refusal(_PROXY, "authenticationEnabled", _ON, _is_true, _OPEN, _ACL),
-    Refusal(_PROXY, "authorizationEnabled", _ON, _is_true, _ALLOWED, _ACL),
+    *_of_guard(_PROXY),
+    *(_of_class(key, _PROXY) for key in CLASSES),
+    _of_credentials("innerClientAuthenticationCredentials", _PROXY, _NOT_SIGNED),
     Refusal(
         _PROXY, "proxyMode", "LOCAL", _is_text_of("local"), _LOCAL, "run `gantrymq serve --grpc-port` with the store"
     ),

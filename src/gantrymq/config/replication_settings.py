@@ -44,6 +44,8 @@ class ReplicationSettings:
     ha_allowed_slaves: str = key("haAllowedSlaves", "")
     # Not RocketMQ's: the HA port speaks TLS alone, by tls.server.…, and a slave connects with TLS, by tls.client.….
     ha_tls_enable: bool = key("haTlsEnable", False, at_start=True)
+    # Not RocketMQ's: a slave logs in as a user, and a master gives the log to users and to haAllowedSlaves alone.
+    ha_authentication_enabled: bool = key("haAuthenticationEnabled", False, at_start=True)
     in_sync_replicas: int = key("inSyncReplicas", 1, min_value=0)
     min_in_sync_replicas: int = key("minInSyncReplicas", 1, min_value=0)
     total_replicas: int = key("totalReplicas", 1, min_value=0, at_start=True)

@@ -39,7 +39,7 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
     require_grpc()
     from gantrymq.grpc.brokers.local import LocalBrokers
     from gantrymq.grpc.metrics import LOCAL_MODE, GrpcMetrics, proxy_name
-    from gantrymq.grpc.protocol.signatures import authenticator
+    from gantrymq.grpc.protocol.signatures import SignatureGuard
     from gantrymq.grpc.server import GrpcServer
 
     config, access = broker.config, broker.access
@@ -58,12 +58,13 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         find_group=broker.tables.groups.table.get,
         max_body_bytes=lambda: config.store.max_message_size_bytes,
         topic_refusal=access.topic_refusal if access is not None else lambda ip, access_key, topic: None,
+        accesses_refusal=access.accesses_refusal if access is not None else lambda ip, access_key, accesses: None,
     )
     return GrpcServer(
         config.grpc,
         brokers,
         clock,
-        authenticate=authenticator(access),
+        guard=SignatureGuard(access),
         advertised_host=config.broker.broker_ip1,
         tls=tls,
         metrics=metrics,

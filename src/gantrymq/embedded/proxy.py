@@ -59,6 +59,13 @@ class Proxy:
             raise ConfigError("namesrvAddr", "", "the address of a name server")
         if config.acl_enable and not config.acl_plain_file:
             raise ConfigError("aclPlainFile", "", "the plain_acl.yml of the brokers, with aclEnable=true")
+        if config.authentication_enabled and config.acl_enable:
+            raise ConfigError("aclEnable", True, "false with authenticationEnabled=true")
+        if config.authorization_enabled and not config.authentication_enabled:
+            raise ConfigError("authorizationEnabled", True, "false without authenticationEnabled=true")
+        if config.authentication_enabled and config.inner_client is None:
+            allowed = "the name and password of a super user of the brokers, with authenticationEnabled=true"
+            raise ConfigError("innerClientAuthenticationCredentials", "", allowed)
         load_grpc()
         self._config, self._client_tls, self._tls = config, client_tls, tls
         self._server: GrpcServer | None = None
@@ -79,7 +86,7 @@ class Proxy:
     async def start(self) -> None:
         """Listen. Raises RemotingError if a port is in use, ConfigError for an unreadable file of accounts."""
         from gantrymq.grpc.brokers.cluster import ClusterBrokers
-        from gantrymq.grpc.protocol.signatures import authenticator
+        from gantrymq.grpc.protocol.signatures import SignatureGuard
         from gantrymq.grpc.server import GrpcServer
 
         config = self._config
@@ -89,7 +96,7 @@ class Proxy:
             config,
             brokers,
             SystemClock(),
-            authenticate=authenticator(access),
+            guard=brokers.users or SignatureGuard(access),
             advertised_host=config.local_serve_addr,
             tls=self._tls,
             metrics=self._bind_metrics(),

@@ -137,7 +137,7 @@ class RestartableBroker:
             self._given = {"authenticationEnabled": "true", "authorizationEnabled": "true"} | self._given
         self._entries = _texts(DEFAULTS) | self._given
         self._config().require_honoured()
-        require_honoured(read_namesrv_config(self._entries), without_effect(self._entries))
+        require_honoured(read_namesrv_config(self._entries, of_broker=True), without_effect(self._entries))
         self._reserved: list[ReservedPorts | socket.socket] = []
         self._pair: Standalone | None = None
         self._has_console = console
@@ -205,7 +205,7 @@ class RestartableBroker:
         self._reserve_ports()
         config, namesrv_port = self._config(), self._ports[0]
         entries = {key: text for key, text in self._entries.items() if key != "listenPort"}
-        namesrv = replace(read_namesrv_config(entries), listen_port=namesrv_port)
+        namesrv = replace(read_namesrv_config(entries, of_broker=True), listen_port=namesrv_port)
         self._fs = KillableFileSystem(RealFileSystem())
         others = without_effect(entries)
         extras = Extras(given=frozenset(self._given), others=others, clock=self.clock, fs=self._fs)

@@ -39,7 +39,7 @@ from gantrymq.grpc.metrics import GrpcMetrics
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.caller import Caller, address_of, metadata_of, read_caller
 from gantrymq.grpc.protocol.codes import Code
-from gantrymq.grpc.protocol.signatures import Authenticate
+from gantrymq.grpc.protocol.signatures import CallGuard, SignatureGuard
 from gantrymq.grpc.protocol.status import CallError, status_of_error
 from gantrymq.grpc.tls_port import TlsPort
 from gantrymq.logs import get_logger
@@ -64,7 +64,7 @@ log = get_logger("gantrymq.grpc")
 class GrpcServer:
     """Serves RocketMQ's MessagingService for ``brokers``. Construct, ``start`` and ``close`` it on one event loop.
 
-    ``authenticate`` reads the signature of a call. ``advertised_host`` is the host for clients that do not say which
+    ``guard`` says whose call it is. ``advertised_host`` is the host for clients that do not say which
     address they used. With ``tls`` the port answers TLS, and plain text unless its mode is enforcing. ``metrics`` gets
     the latency of each call.
     """
@@ -75,19 +75,20 @@ class GrpcServer:
         brokers: Brokers,
         clock: Clock,
         *,
-        authenticate: Authenticate = lambda metadata, address: None,
+        guard: CallGuard | None = None,
         advertised_host: str = "127.0.0.1",
         tls: TlsServer | None = None,
         metrics: GrpcMetrics | None = None,
     ) -> None:
         self._now_s, self._metrics = clock.monotonic_s, metrics
-        self._authenticate, self._host, self.port = authenticate, advertised_host, 0
+        self._guard = guard = guard or SignatureGuard(None)
+        self._host, self.port = advertised_host, 0
         self._tls = None if tls is None or tls.mode is TlsMode.DISABLED else tls
         self._tls_port = None if self._tls is None else TlsPort(self._tls)
         self._config, popped, nonces = config, PoppedMessages(brokers, clock), Nonces(config.relay_timeout_s)
         self._transactions = transactions = Transactions(config, brokers, clock)
         self._renewals = renewals = Renewals(config, brokers, popped, clock)
-        requests = RequestsToClients(clock, transactions, nonces)
+        requests = RequestsToClients(clock, transactions, nonces, guard)
         self._clients = clients = Clients(config, brokers, clock, requests.answer, self._left)
         self._receives = ReceiveMessage(config, brokers, clock, clients, popped, renewals)
         self._telemetry = telemetry = Telemetry(config, brokers, clock, clients, nonces)
@@ -209,7 +210,14 @@ class GrpcServer:
                 await context.abort(grpc.StatusCode.INTERNAL, _NO_PROTOBUF)
             began_s = self._now_s()
             try:
-                response = await call(self._caller(context), request)
+                caller = await self._caller(context, name, request)
+                try:
+                    response = await call(caller, request)
+                except GantrymqError:
+                    await self._guard.recheck(caller)  # the reason may be what the caller may not know
+                    raise
+                if response.status.code >= Code.BAD_REQUEST:
+                    await self._guard.recheck(caller)
             except Exception as error:
                 response = response_type(status=status_of_error(error))
             if self._metrics is not None:
@@ -227,10 +235,16 @@ class GrpcServer:
             await context.abort(grpc.StatusCode.INTERNAL, _NO_PROTOBUF)
         began_s, code = self._now_s(), 0
         try:
-            caller = self._caller(context)
-            async for response in self._receives.receive(caller, request, context.time_remaining()):
-                code = code or response.status.code
-                yield response
+            caller = await self._caller(context, "ReceiveMessage", request)
+            try:
+                async for response in self._receives.receive(caller, request, context.time_remaining()):
+                    if response.status.code >= Code.BAD_REQUEST:
+                        await self._guard.recheck(caller)
+                    code = code or response.status.code
+                    yield response
+            except GantrymqError:
+                await self._guard.recheck(caller)
+                raise
         except Exception as error:
             failed = messages.ReceiveMessageResponse(status=status_of_error(error))
             code = failed.status.code
@@ -241,7 +255,8 @@ class GrpcServer:
 
     async def _stream(self, commands: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
-            async for command in self._telemetry.stream(self._caller(context), _whole(commands)):
+            caller = await self._caller(context, "Telemetry", None)
+            async for command in self._telemetry.stream(caller, _whole(commands)):
                 yield command
         except CallError as error:
             is_client = Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
@@ -250,10 +265,10 @@ class GrpcServer:
         except GantrymqError as error:
             await context.abort(grpc.StatusCode.INTERNAL, f"process client telemetryCommand failed. {error}")
 
-    def _caller(self, context: Any) -> Caller:
+    async def _caller(self, context: Any, call: str, request: Any) -> Caller:
         metadata = metadata_of(context)
         address = address_of(context.peer(), self._tls_port.client_of if self._tls_port is not None else None)
-        return read_caller(metadata, address, self._authenticate(metadata, address))
+        return read_caller(metadata, address, await self._guard.identify(metadata, address, call, request))
 
 
 def _reader(message_type: Any) -> Callable[[bytes], Any]:

@@ -46,6 +46,8 @@ class CopyState(StrEnum):
     BAD_FRAME = "bad frame"
     WRONG_OFFSET = "wrong offset"
     BAD_RECORD = "bad record"
+    # Of a slave, which tries again: the master does not take its user, or does not ask for one.
+    LOGIN_FAILED = "login failed"
     # The end: no new connection helps.
     BEHIND_RETENTION = "behind retention"
     AHEAD = "ahead"

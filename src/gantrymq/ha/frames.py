@@ -27,6 +27,7 @@ HEADER_BYTES = 12
 REPORT_BYTES = 8
 MAX_BODY_BYTES = (4 << 20) - HEADER_BYTES  # a Java slave has a buffer of 4 MiB
 
+LOGIN_OFFSET = -0x474D_5148_414C_0001  # instead of a request: the peer wants to log in (ha/login.py)
 _HEADER = struct.Struct(">qi")
 _REPORT = struct.Struct(">q")
 
@@ -56,6 +57,9 @@ def encode_header(offset: int, size: int) -> bytes:
 def encode_report(offset: int) -> bytes:
     """Encode a slave's report: the end of its log, which is its request if it is the first of a connection."""
     return _REPORT.pack(offset)
+
+
+LOGIN_BYTES = encode_report(LOGIN_OFFSET)
 
 
 class FrameReader:

@@ -75,7 +75,7 @@ class MasterLink:
                 raise TimeoutError(f"the master was silent for {SILENT_S:g} s") from None
             return []
         if not data:
-            hint = " before it sent anything; see its log, its haAllowedSlaves and haTlsEnable"
+            hint = " before it sent anything; see its log, haAllowedSlaves, haTlsEnable, haAuthenticationEnabled"
             raise ConnectionResetError(f"the master closed the connection{'' if self.received_bytes else hint}")
         self._heard_s = self._clock.monotonic_s()
         self.received_bytes += len(data)

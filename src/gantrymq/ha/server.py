@@ -4,8 +4,9 @@ A vote is what a put of a SYNC_MASTER waits for. It counts for a slave of this b
 server lists as one (``set_members``), or that haAllowedSlaves names. Each listed slave has one vote, however many
 connections come from its address. RocketMQ counts connections, of anyone.
 
-Anyone may copy the log, unless haAllowedSlaves is set. The number of connections is limited. Those of known slaves are
-always accepted.
+Anyone may copy the log, unless haAllowedSlaves is set. With haAuthenticationEnabled a slave logs in as a user
+(``ha/login.py``), and haAllowedSlaves has the addresses that need no login. The number of connections is limited.
+Those of known slaves are always accepted.
 
 Source: DefaultHAService.
 """
@@ -22,6 +23,7 @@ from ipaddress import IPv6Address, ip_address
 
 from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.ha.login import Credentials, LoginRefusedError, SlaveLogins, receive_login
 from gantrymq.ha.slave_connection import SlaveConnection
 from gantrymq.ha.slave_state import SlaveState, SlaveView
 from gantrymq.ha.tls import TlsRelays
@@ -40,7 +42,9 @@ log = get_logger("gantrymq.ha")
 
 
 class HAServer:
-    """Sends ``commit_log`` to slaves, and passes what they acknowledge to ``acks``. With ``tls`` slaves must speak it.
+    """Sends ``commit_log`` to slaves, and passes what they acknowledge to ``acks``.
+
+    With ``tls`` slaves must speak it, with ``logins`` they must log in.
 
     Thread rule: the event loop's thread. ``acks.grown`` and ``acks.slowest_slave`` may be called from any thread.
     """
@@ -52,7 +56,9 @@ class HAServer:
         config: Callable[[], MessageStoreConfig],
         clock: Clock,
         tls: TlsRelays | None = None,
+        logins: SlaveLogins | None = None,
     ) -> None:
+        self._logins = logins
         self._log, self._acks, self._config, self._clock = commit_log, acks, config, clock
         self._tls, self._handshakes = tls, set[asyncio.Task[None]]()
         self._loop = asyncio.get_running_loop()
@@ -131,38 +137,54 @@ class HAServer:
                 await asyncio.sleep(1)
                 continue
             peer = plain_host(address[0]), address[1]
-            if self._tls is None or self._is_allowed(peer[0]) is False:
+            if (self._tls is None and self._logins is None) or self._is_closed_to(peer[0]):
                 self._add(connected, peer)
             elif len(self._handshakes) >= MAX_CONNECTIONS and not self._votes_of(peer[0]):
                 connected.close()
                 self._remember_closed(peer[0], _stranger(peer, SlaveState.REFUSED), "")
             else:
-                task = self._loop.create_task(self._add_secured(self._tls, connected, peer))
+                task = self._loop.create_task(self._add_secured(connected, peer))
                 self._handshakes.add(task)
                 task.add_done_callback(self._handshakes.discard)
 
-    async def _add_secured(self, tls: TlsRelays, connected: socket.socket, peer: tuple[str, int]) -> None:
+    async def _add_secured(self, connected: socket.socket, peer: tuple[str, int]) -> None:
+        if self._tls is not None:
+            try:
+                connected = await self._tls.plain(connected)
+            except OSError as error:
+                self._remember_closed(peer[0], _stranger(peer, SlaveState.NO_TLS), str(error))
+                return
+        if self._logins is None:
+            self._add(connected, peer)
+            return
+        connected.setblocking(False)
         try:
-            plain = await tls.plain(connected)
-        except OSError as error:
-            self._remember_closed(peer[0], _stranger(peer, SlaveState.NO_TLS), str(error))
+            login = await receive_login(connected, peer[0], self._logins)
+            if isinstance(login, bytes) and not self._is_allowed(peer[0]):
+                raise LoginRefusedError("it does not log in, and haAllowedSlaves has not its address")
+        except (LoginRefusedError, OSError) as error:
+            connected.close()
+            self._remember_closed(peer[0], _stranger(peer, SlaveState.NOT_LOGGED_IN), str(error) or "it is silent")
+        except BaseException:
+            connected.close()
+            raise
         else:
-            self._add(plain, peer)
+            self._add(connected, peer, login)
 
-    def _add(self, connected: socket.socket, address: tuple[str, int]) -> None:
+    def _add(self, connected: socket.socket, address: tuple[str, int], login: Credentials | bytes = b"") -> None:
         connection = SlaveConnection(
             connected, address, self._log, self._config, self._clock.monotonic_s, changed=self._changed,
             ended=self._ended,
         )  # fmt: skip
         self._connections[connection] = None
-        is_allowed = self._is_allowed(connection.host)
-        if is_allowed is False:
+        connection.user = login if isinstance(login, Credentials) else None
+        if self._is_closed_to(connection.host):
             connection.close(SlaveState.NOT_ALLOWED)
         elif len(self._connections) > MAX_CONNECTIONS and not self._votes_of(connection.host):
             connection.close(SlaveState.REFUSED)
         else:
             with suppress(OSError):  # the peer may be gone; reading says so
-                connection.start()
+                connection.start(login if isinstance(login, bytes) else b"")
             self._count_voters()
             if not self._votes_of(connection.host):
                 self.on_unknown()
@@ -172,11 +194,27 @@ class HAServer:
         networks = self._config().allowed_slaves
         return any(ip_address(host) in network for network in networks) if networks else None
 
+    def _is_closed_to(self, host: str) -> bool:
+        """Whether an address may not connect at all."""
+        return self._logins is None and self._is_allowed(host) is False
+
     def _apply_allowed(self) -> None:
         for connection in list(self._connections):
-            if self._is_allowed(connection.host) is False:
+            if self._is_closed_to(connection.host):
                 connection.close(SlaveState.NOT_ALLOWED)
         self._count_voters()
+
+    def _check_users(self, logins: SlaveLogins) -> None:
+        """Close the slaves whose user may not copy the log any more, and those that needed none before."""
+        for connection in list(self._connections):
+            user = connection.user
+            if user is not None:
+                wrong = logins.slave_refusal(connection.host, user.name, user.password.__eq__)
+            else:
+                wrong = None if self._is_allowed(connection.host) else "haAllowedSlaves has not its address"
+            if wrong is not None:
+                connection.reason = wrong
+                connection.close(SlaveState.NOT_LOGGED_IN)
 
     def _changed(self, connection: SlaveConnection) -> None:
         if connection in self._voters:
@@ -276,6 +314,8 @@ class HAServer:
         now_s = self._clock.monotonic_s()
         for connection in list(self._connections):
             connection.tick(now_s)
+        if self._logins is not None:
+            self._check_users(self._logins)
         if self._log.max_offset != self._seen_end:  # a write buffer was committed
             self._wake_all()
 

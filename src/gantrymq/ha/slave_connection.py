@@ -19,6 +19,7 @@ from typing import NamedTuple
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, HAFrameError
 from gantrymq.ha.frames import ReportReader, encode_header
+from gantrymq.ha.login import Credentials
 from gantrymq.ha.slave_state import SlaveState, SlaveView
 from gantrymq.logs import get_logger
 from gantrymq.store.log.commit_log import CommitLog
@@ -72,14 +73,17 @@ class SlaveConnection:
         self._sent_bytes, self._measured_s, self.bytes_per_second = 0, now_s(), 0
         self._wake: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self.user: Credentials | None = None  # with which it has logged in
 
-    def start(self) -> None:
-        """Read reports, and send once the first one has come."""
+    def start(self, received: bytes = b"") -> None:
+        """Read reports, and send once the first one has come. ``received`` is what was read of it already."""
         self._socket.setblocking(False)
         with suppress(OSError):  # the socket of a relay has no TCP
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._loop.add_reader(self._socket, self._readable)
         self._task = self._loop.create_task(self._send_all())
+        if received:
+            self._take(received)
 
     # State
 
@@ -180,6 +184,9 @@ class SlaveConnection:
         if not received:
             self.close(SlaveState.LEFT)
             return
+        self._take(received)
+
+    def _take(self, received: bytes) -> None:
         self._read_s = self._now_s()
         try:
             for offset in self._reports.feed(received):

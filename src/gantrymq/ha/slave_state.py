@@ -14,6 +14,7 @@ acknowledged beyond end     it acknowledged bytes that the master does not have
 garbage                     it sent bytes that are no report
 silent                      it sent nothing for haHousekeepingInterval
 not allowed                 its address is not in haAllowedSlaves
+not logged in               haAuthenticationEnabled is set, and it has no user that may copy the log
 no tls                      haTlsEnable is set, and it speaks no TLS or has no certificate that is trusted
 unreadable                  the master cannot read its own log at the offset that comes next
 refused                     as many connections as maxConnections are open
@@ -42,6 +43,7 @@ class SlaveState(StrEnum):
     GARBAGE = "garbage"
     SILENT = "silent"
     NOT_ALLOWED = "not allowed"
+    NOT_LOGGED_IN = "not logged in"
     NO_TLS = "no tls"
     UNREADABLE = "unreadable"
     REFUSED = "refused"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from gantrymq.config.auth_settings import CREDENTIALS
 from gantrymq.config.keys import check_length, read_fields, require_same_at_start, write_fields
 from gantrymq.config.properties import amended
 from gantrymq.fs.api import FileSystem
@@ -72,5 +73,9 @@ class NamesrvConfiguration:
 def _shown(config: NamesrvConfig, others: Mapping[str, str]) -> dict[str, str]:
     """RocketMQ's keys, as its name server shows them, and of gantrymq's own keys those that were changed."""
     fields, defaults = write_fields(config), write_fields(NamesrvConfig())
-    fields = {key: text for key, text in fields.items() if key not in OWN_KEYS or text != defaults[key]}
+    fields = {
+        key: text
+        for key, text in fields.items()
+        if key not in CREDENTIALS and (key not in OWN_KEYS or text != defaults[key])
+    }
     return dict(sorted({**others, **fields}.items()))

@@ -22,6 +22,7 @@ from gantrymq.errors import RemotingError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.logs import get_logger
+from gantrymq.namesrv.access import RELOAD_S, NamesrvAccess
 from gantrymq.namesrv.configuration import NamesrvConfiguration
 from gantrymq.namesrv.kv_config import WIPED_BROKERS, KVConfigManager
 from gantrymq.namesrv.processors.brokers import BrokerProcessor
@@ -30,10 +31,11 @@ from gantrymq.namesrv.processors.topics import TopicProcessor
 from gantrymq.namesrv.routes import Leaving, MinBrokerIdNotice, RouteInfoManager
 from gantrymq.namesrv.settings import NamesrvConfig, require_honoured
 from gantrymq.namesrv.unregistration import BatchUnregistration
+from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.client import RemotingClient, SendHook
 from gantrymq.remoting.transport.dispatcher import BodyLimits, RequestDispatcher
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
@@ -51,7 +53,8 @@ class NamesrvServer:
     ``namesrv.properties``. Files are created when there is something to store. ``others`` are settings without effect,
     which are shown. ``client_tls`` is for requests to brokers.
 
-    Raises NotHonouredError for a key that cannot be honoured, unless acceptWithoutEffect names it. ``accepted`` has the
+    Raises ConfigError and StoreError if authenticationEnabled has no users to read, and
+    NotHonouredError for a key that cannot be honoured, unless acceptWithoutEffect names it. ``accepted`` has the
     reasons that were accepted.
     """
 
@@ -73,8 +76,10 @@ class NamesrvServer:
         self.configuration = NamesrvConfiguration(fs, given, others)
         self.kv = KVConfigManager(fs, Path(given.kv_config_path), lambda: self.configuration.config.max_kv_config_bytes)
         self.routes = RouteInfoManager(lambda: monotonic_ms(self._clock), lambda: self.configuration.config)
-        self._client = RemotingClient(tls=client_tls)
+        self._access = NamesrvAccess(given, fs, self._clock) if given.authentication_enabled else None
+        self._client = RemotingClient(tls=client_tls, hooks=_signing(given))
         self._dispatcher = RequestDispatcher(
+            hooks=() if self._access is None else (self._access.refusal,),
             when_closed=self._channel_closed,
             body_limits=BodyLimits(
                 given.max_request_body_bytes,
@@ -101,6 +106,7 @@ class NamesrvServer:
         )
         self._notifications: set[asyncio.Task[None]] = set()
         self._scanning: asyncio.TimerHandle | None = None
+        self._reloading: asyncio.TimerHandle | None = None
         self._stopping = False
         self.port = 0
 
@@ -132,6 +138,7 @@ class NamesrvServer:
         self.port = await self._server.start(config.bind_address, config.listen_port)
         self.configuration.config = replace(config, listen_port=self.port)
         self._scan_later()
+        self._reload_later()
 
     async def shutdown(self) -> None:
         """Stop listening and close every connection. A second call, and a call after a failed start, has no effect."""
@@ -140,6 +147,8 @@ class NamesrvServer:
         self._stopping = True
         if self._scanning is not None:
             self._scanning.cancel()
+        if self._reloading is not None:
+            self._reloading.cancel()
         await self._server.close()
         await self._dispatcher.drain()
         if self._notifications:
@@ -168,6 +177,14 @@ class NamesrvServer:
         self._scan_later()  # first, so that an error does not end the scans
         self.scan_not_active_broker()
 
+    def _reload_later(self) -> None:
+        if self._access is not None:
+            self._reloading = asyncio.get_running_loop().call_later(RELOAD_S, self._reload, self._access)
+
+    def _reload(self, access: NamesrvAccess) -> None:
+        self._reload_later()
+        access.reload()
+
     def _channel_closed(self, channel: Channel) -> None:
         if not self._stopping:
             for leaving in self.routes.leaving(self.routes.of_channel(channel)):
@@ -190,3 +207,11 @@ class NamesrvServer:
                 await self._client.invoke_oneway(address, RemotingCommand.request(notice.header))
             except RemotingError as error:
                 log.warning("a broker did not get the new lowest id", address=address, reason=str(error))
+
+
+def _signing(config: NamesrvConfig) -> tuple[SendHook, ...]:
+    """The hook that signs requests to brokers with innerClientAuthenticationCredentials, if they are set."""
+    if config.inner_client is None:
+        return ()
+    credentials = SessionCredentials(*config.inner_client)
+    return (lambda address, command: credentials.sign(command),)

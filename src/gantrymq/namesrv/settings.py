@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from gantrymq.config import broker_settings, guards
+from gantrymq.config.auth_settings import CREDENTIALS, UserSettings, read_credentials
 from gantrymq.config.frozen import settings
 from gantrymq.config.guards import Reason
-from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
+from gantrymq.config.keys import MASK, check_values, fields_by_key, key, read_fields, write_fields
 from gantrymq.config.refused_keys import ServerKind, refused_keys
 from gantrymq.config.remoting_limits import RemotingLimits
+from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
 
 NAMESRV_PROPERTIES = "namesrv.properties"
@@ -43,17 +45,22 @@ WITHOUT_EFFECT = {
     "useEpollNativeSelector": "false",
 }
 # Keys that RocketMQ does not have.
-OWN_KEYS = fields_by_key(RemotingLimits).keys() | {
-    "acceptWithoutEffect",
-    "maxBrokers",
-    "maxKvConfigBytes",
-    "maxTopics",
-    "maxTopicsOfBrokers",
-}
+OWN_KEYS = (
+    fields_by_key(RemotingLimits).keys()
+    | fields_by_key(UserSettings).keys()
+    | {
+        "acceptWithoutEffect",
+        "maxBrokers",
+        "maxKvConfigBytes",
+        "maxTopics",
+        "maxTopicsOfBrokers",
+        "usersDirectory",
+    }
+)
 
 
 @settings(frozen=True)
-class NamesrvConfig(RemotingLimits):
+class NamesrvConfig(RemotingLimits, UserSettings):
     """The settings of one name server. Immutable and validated; raises ConfigError.
 
     An empty ``kv_config_path`` or ``config_store_path`` is a file under ``~/namesrv``.
@@ -79,18 +86,27 @@ class NamesrvConfig(RemotingLimits):
     # Less than a broker's limits, because requests and answers of a name server are small.
     max_partial_request_bytes: int = key("maxPartialRequestBytes", 32 << 20, min_value=16 << 20, at_start=True)
     max_unread_response_bytes: int = key("maxUnreadResponseBytes", 32 << 20, min_value=16 << 20, at_start=True)
-    # Not RocketMQ's. A name server has no authentication, so what clients can store is limited.
+    # Not RocketMQ's. Without authenticationEnabled anyone may write, so what clients can store is limited.
     max_topics: int = key("maxTopics", 100_000, min_value=1)
     max_topics_of_brokers: int = key("maxTopicsOfBrokers", 500_000, min_value=1)
     max_brokers: int = key("maxBrokers", 2_000, min_value=1)
     max_kv_config_bytes: int = key("maxKvConfigBytes", 4 << 20, min_value=1, max_value=1 << 30)
     config_black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath", at_start=True)
+    # Not RocketMQ's, as all of UserSettings here: where users.json and acls.json of the brokers are, or copies of them.
+    users_directory: str = key("usersDirectory", "", at_start=True)
     # Not RocketMQ's: keys that a start takes although they cannot be honoured (see config/guards.py).
     accept_without_effect: str = key("acceptWithoutEffect", "", at_start=True)
 
     def __post_init__(self) -> None:
         """Check every value."""
         check_values(self)
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError("authorizationEnabled", True, "false without authenticationEnabled=true")
+        for name in CREDENTIALS:
+            try:
+                read_credentials(name, write_fields(self)[name])
+            except ValueError as error:
+                raise ConfigError(name, MASK, f"the name and password of a user: it {error}") from None
 
     def with_home(self, home: Path) -> "NamesrvConfig":
         """A copy with files in ``home`` where no path is set."""
@@ -101,8 +117,13 @@ class NamesrvConfig(RemotingLimits):
         )
 
 
-def read_namesrv_config(entries: Mapping[str, str]) -> NamesrvConfig:
-    """The settings from text entries. Raises ConfigError for an invalid value."""
+def read_namesrv_config(entries: Mapping[str, str], *, of_broker: bool = False) -> NamesrvConfig:
+    """The settings from text entries. Raises ConfigError for an invalid value.
+
+    ``of_broker`` says that the entries are those of a broker in the same process: its users are not the name server's.
+    """
+    if of_broker:
+        entries = {name: text for name, text in entries.items() if name not in fields_by_key(UserSettings)}
     return NamesrvConfig(**read_fields(NamesrvConfig, entries))
 
 

@@ -201,6 +201,12 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+class OwnRequestCode(IntEnum):
+    """Requests that RocketMQ does not have. Its servers answer REQUEST_CODE_NOT_SUPPORTED."""
+
+    CHECK_ACCESS = 900_001  # a proxy asks whether its client may do something
+
+
 class ResponseCode(IntEnum):
     """The result of a request. The first five are RemotingSysResponseCode."""
 

@@ -69,6 +69,7 @@ OWN_KEYS = frozenset(
         *(
             "haAckDurable",
             "haLastFileOnly",
+            "haAuthenticationEnabled",
             "haTlsEnable",
             "haTruncate",
             "maxConnections",

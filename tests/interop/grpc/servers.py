@@ -214,11 +214,15 @@ class OurServer:
 class OurProxy:
     """``gantrymq proxy`` in front of a cluster; ``kill`` ends the proxy.
 
-    The cluster is the real name server and broker, unless another one is given.
+    The cluster is the real name server and broker, unless another one is given. ``proxy`` is its rmq-proxy.json.
     """
 
-    def __init__(self, folder: Path, cluster: JavaCluster | OurServer | None = None) -> None:
+    def __init__(
+        self, folder: Path, cluster: JavaCluster | OurServer | None = None, proxy: Mapping[str, Any] | None = None
+    ) -> None:
         self._cluster = cluster or JavaCluster(folder / "store", SETTINGS)
+        self._file = folder / "rmq-proxy.json"
+        self._file.write_text(json.dumps(proxy or {}))
         self._process = _Process(folder / "our-proxy")
         self._port = fixed_port()
         self.endpoints, self.namesrv = f"{HOST}:{self._port}", ""
@@ -236,7 +240,7 @@ class OurProxy:
         self._leave()
 
     def start(self) -> None:
-        run_ours(self._process, ["proxy", "-n", self.namesrv, "--grpc-port", str(self._port)])
+        run_ours(self._process, ["proxy", "-n", self.namesrv, "-pc", str(self._file), "--grpc-port", str(self._port)])
 
     def stop(self) -> None:
         self._process.end(signal.SIGTERM)

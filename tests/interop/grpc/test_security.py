@@ -12,10 +12,11 @@ import pytest
 
 from gantrymq import AdminClient
 
+from ..java_cluster import JavaCluster
 from .conftest import SDKS, SERVERS, require
 from .scene import Scene, keys_of
 from .sdks import SdkClient, SdkError
-from .servers import JavaProxy, OurServer, Server, await_broker
+from .servers import SETTINGS, JavaProxy, OurProxy, OurServer, Server, await_broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -50,11 +51,22 @@ class Encrypted:
     certificate: Path
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+# Accounts, and users: of our broker, of our proxy in front of our broker, and of our proxy in front of the real one.
+GUARDED = (*SERVERS, "our users", "our proxy", "our proxy before java")
+
+
+@pytest.fixture(scope="module", params=GUARDED)
 def guarded(request: pytest.FixtureRequest, java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that serves one account only."""
-    made: JavaProxy | OurServer
-    if request.param == "proxy":
+    """A server that serves one account or user only."""
+    made: JavaProxy | OurServer | OurProxy
+    folder = tmp_path_factory.mktemp("users")
+    if request.param == "our users":
+        made = OurServer(folder, settings=AUTH)
+    elif request.param == "our proxy":
+        made = OurProxy(folder, OurServer(folder, settings=AUTH), PROXY_AUTH)
+    elif request.param == "our proxy before java":
+        made = OurProxy(folder, JavaCluster(folder / "store", SETTINGS, auth=AUTH), PROXY_AUTH)
+    elif request.param == "proxy":
         made = JavaProxy(tmp_path_factory.mktemp("guarded"), proxy=PROXY_AUTH, auth=AUTH)
     else:
         file: Path = tmp_path_factory.mktemp("acl") / "plain_acl.yml"

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
+from gantrymq.auth.decision import ResourceAccess
 from gantrymq.broker.acl.accounts import PUB, SUB, Account, Accounts, parse_accounts
 from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, Need, Permission
 from gantrymq.config.broker_settings import BrokerConfig
@@ -68,6 +69,14 @@ class AccessGuard(Protocol):
 
     def topic_refusal(self, ip: str, access_key: str, topic: str) -> str | None:
         """Why a caller with a verified signature may neither send to a topic nor read it, or None."""
+        ...
+
+    def accesses_refusal(self, ip: str, access_key: str, accesses: Iterable[ResourceAccess]) -> str | None:
+        """Why a user may not do all of ``accesses``, or None. For accounts None: their needs are checked elsewhere."""
+        ...
+
+    def slave_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
+        """Why a peer may not copy the log, or None. ``is_signed`` takes the secret."""
         ...
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -130,9 +139,27 @@ class AccessControl:
 
     def sign_as_administrator(self, request: RemotingCommand) -> None:
         """Sign a request to another broker of the group, whose file has the same accounts; without one it stays so."""
+        if self.administrator is not None:
+            self.administrator.sign(request)
+
+    @property
+    def administrator(self) -> SessionCredentials | None:
+        """The first administrator, or None."""
         admin = next((account for account in self._accounts.by_key.values() if account.admin), None)
-        if admin is not None:
-            SessionCredentials(admin.access_key, admin.secret_key).sign(request)
+        return None if admin is None else SessionCredentials(admin.access_key, admin.secret_key)
+
+    def accesses_refusal(self, ip: str, access_key: str, accesses: Iterable[ResourceAccess]) -> str | None:
+        """None: an account's needs are those of the requests that a call becomes."""
+        return None
+
+    def slave_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
+        """Why a peer may not copy the log, or None for an administrator. White addresses do not count."""
+        account = self._accounts.by_key.get(access_key)
+        if account is None:
+            return f"No acl config for {access_key[:128]}"
+        if not is_signed(account.secret_key):
+            return f"Check signature failed for accessKey={access_key[:128]}"
+        return None if account.admin else f"accessKey={access_key[:128]} is no administrator"
 
     def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a call is not signed by an account, or None. One without an access key is fine from a white address."""

@@ -20,7 +20,9 @@ from gantrymq.auth.decision import ResourceAccess
 from gantrymq.auth.policies import Action, Resource, ResourceType
 from gantrymq.broker import names
 from gantrymq.broker.acl.accounts import PUB, SUB
+from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message import parse_message_id
+from gantrymq.remoting.bodies.auth import AccessInfo, CheckAccessRequestBody
 from gantrymq.remoting.bodies.client import (
     CheckClientRequestBody,
     HeartbeatData,
@@ -285,6 +287,22 @@ def consume_directly(topic_at: Callable[[int], str | None]) -> Permission:
     return Permission(None, accesses)
 
 
+def _listed(request: RemotingCommand) -> list[ResourceAccess]:
+    body = decode_request(CheckAccessRequestBody, request.body) if request.body else CheckAccessRequestBody()
+    return [_access_of(info) for info in body.accesses]
+
+
+def _access_of(info: AccessInfo) -> ResourceAccess:
+    kind, _, name = info.resource.partition(":")
+    resource_type = ResourceType.of(kind)
+    actions = tuple(action for text in info.actions if (action := Action.of(text)) is not None)
+    if resource_type is None or len(actions) != len(info.actions):
+        raise RemotingCommandError(f"{info.resource[:64]!a} or one of its actions is not known")
+    return ResourceAccess(Resource(resource_type, name), actions)
+
+
+# What the body lists, so that the answer to an allowed request is a success.
+CHECK_ACCESS = Permission(None, _listed)
 HEART_BEAT = _both(_heart_beat)
 UNREGISTER_CLIENT = _both(_unregister)
 CHECK_CLIENT_CONFIG = _both(_check_client)

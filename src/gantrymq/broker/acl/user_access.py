@@ -16,14 +16,16 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
+from weakref import WeakKeyDictionary
 
+from gantrymq.auth.audit import RefusalLog, shown
 from gantrymq.auth.decision import ResourceAccess, UserPermissions, Verdict
 from gantrymq.auth.directory import AccessDirectory
 from gantrymq.auth.files import AccessFiles
+from gantrymq.auth.login import LoginCheck
 from gantrymq.auth.policies import Action, Resource, ResourceType
 from gantrymq.auth.users import User, UserType
-from gantrymq.broker.acl.audit import RefusalLog, shown
 from gantrymq.broker.acl.permissions import Permission, permission_without_row, topic_access
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import BrokerConfig
@@ -31,14 +33,24 @@ from gantrymq.errors import AccessError, ConfigError, GantrymqError
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
-from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.codes import OwnRequestCode, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.forwarded import PROXY_ACCESS_KEY, forwarded_proof, proxy_signature_matches
 from gantrymq.remoting.transport.channel import Channel
 
 _NOT_PARSED = "parse authorization context error."
 _NO_SUBJECT = "Authorization failed. Please verify your access rights and try again."
 
 log = get_logger("gantrymq.broker")
+
+
+class _Sender(NamedTuple):
+    """Who has sent a request. ``refusal`` says why another may not pass it on, or None."""
+
+    ip: str
+    name: str
+    is_signed: Callable[[str], bool]
+    refusal: Callable[[], str | None]
 
 
 class UserAccess:
@@ -52,6 +64,8 @@ class UserAccess:
         self._known: dict[str, UserPermissions] = {}
         self._changing = asyncio.Lock()
         self._refusals = RefusalLog(clock)
+        self._logins = LoginCheck(lambda: self.directory, self._refusals)
+        self._members: WeakKeyDictionary[Channel, str] = WeakKeyDictionary()  # the users of clients' connections
         self._permissions: Mapping[int, Permission] = {}
         self._checks_policies = config.authorization_enabled
         self._open_codes, self._free_codes = config.open_codes, config.free_codes
@@ -96,49 +110,84 @@ class UserAccess:
 
     def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a request or a call is not one of an enabled user, or None. ``is_signed`` takes the password."""
-        if not access_key:
-            return "username cannot be null."
-        user = self.directory.users.get(access_key)
-        if user is None:
-            wrong = f"User:{shown(access_key)} is not found."
-        elif user.is_disabled:
-            wrong = f"User:{user.name} is disabled."
-        elif not is_signed(user.password):
-            wrong = "check signature failed."
-        else:
-            return None
-        name = shown(access_key)
-        self._refusals.note(f"[AUTHENTICATION] User:{name} is authenticated failed from sourceIp = {ip}: {wrong}")
-        return wrong
+        return self._logins.refusal(ip, access_key, is_signed)
 
     def topic_refusal(self, ip: str, access_key: str, topic: str) -> str | None:
         """Why a caller with a verified signature may neither send to a topic nor read it, or None."""
         accesses = [topic_access(topic, (Action.PUB, Action.SUB))]
         return self._wrong(ip, RequestCode.GET_ROUTEINFO_BY_TOPIC, access_key, lambda secret: True, lambda: accesses)
 
+    def accesses_refusal(self, ip: str, access_key: str, accesses: Iterable[ResourceAccess]) -> str | None:
+        """Why a caller of gRPC with a verified signature may not do all of ``accesses``, or None."""
+        return self._wrong(ip, OwnRequestCode.CHECK_ACCESS, access_key, lambda secret: True, lambda: accesses)
+
+    def slave_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
+        """Why a peer may not copy the log, or None. The log has all topics, so its user needs Get on the cluster.
+
+        This is asked for without authorizationEnabled, too.
+        """
+        wrong = self.login_refusal(ip, access_key, is_signed)
+        if wrong is not None:
+            return wrong
+        verdict = self.check(access_key, [ResourceAccess(self._cluster, (Action.GET,))], ip)
+        return None if verdict.is_allowed else verdict.refusal
+
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
+        if PROXY_ACCESS_KEY in request.ext_fields:
+            sender = self._sender(channel, request)
+            wrong = sender.refusal() or self._wrong(
+                sender.ip, request.code, sender.name, sender.is_signed, partial(self.accesses_of, request)
+            )
+            return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+        name = request.ext_fields.get(ACCESS_KEY, "")
         wrong = self._wrong(
-            _ip_of(channel),
-            request.code,
-            request.ext_fields.get(ACCESS_KEY, ""),
-            partial(signature_matches, request),
-            partial(self.accesses_of, request),
+            _ip_of(channel), request.code, name, partial(signature_matches, request), partial(self.accesses_of, request)
         )
-        return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+        if wrong is not None:
+            return request.response(ResponseCode.NO_PERMISSION, wrong)
+        # Not the channel of a call in this process: gRPC asks before it passes a request on to its client.
+        if request.code == RequestCode.HEART_BEAT and type(channel) is Channel:
+            self._members[channel] = name
+        return None
 
     def recheck(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
         """A check to repeat when a held request is answered. It returns the reason to refuse it then, or None.
 
         The check holds neither the request's fields nor its body. It refuses once the user's password has changed.
         """
-        name = request.ext_fields.get(ACCESS_KEY, "")
-        password = self.secret_of(name)
-        signed_with = password if password is not None and signature_matches(request, password) else None
+        sender, code = self._sender(channel, request), request.code
+        password = self.secret_of(sender.name)
+        signed_with = password if password is not None and sender.is_signed(password) else None
         accesses = tuple(self.accesses_of(request) or ())
-        return partial(
-            self._wrong, _ip_of(channel), request.code, name, lambda secret: secret == signed_with, lambda: accesses
+        ip, name, proxy_refusal = sender.ip, sender.name, sender.refusal
+        return lambda: (
+            proxy_refusal() or self._wrong(ip, code, name, lambda secret: secret == signed_with, lambda: accesses)
         )
+
+    def _sender(self, channel: Channel, request: RemotingCommand) -> _Sender:
+        """The user of a request and its address: those of the connection, or those that a proxy passes on."""
+        fields = request.ext_fields
+        if PROXY_ACCESS_KEY not in fields:
+            name = fields.get(ACCESS_KEY, "")
+            return _Sender(_ip_of(channel), name, partial(signature_matches, request), _no_refusal)
+        proxy, proof = self.directory.users.get(fields[PROXY_ACCESS_KEY]), forwarded_proof(request)
+        if proxy is None or proof is None or not proxy_signature_matches(request, proxy.password):
+            return _Sender("", "", _unsigned, partial(self._refuse_proxy, _ip_of(channel), fields[PROXY_ACCESS_KEY]))
+        signed_with = proxy.password
+
+        def refusal() -> str | None:
+            now = self.directory.users.get(proxy.name)
+            if now is not None and now.is_super and not now.is_disabled and now.password == signed_with:
+                return None
+            return self._refuse_proxy(_ip_of(channel), proxy.name)
+
+        return _Sender(proof.ip, proof.access_key, proof.is_signed, refusal)
+
+    def _refuse_proxy(self, ip: str, name: str) -> str:
+        wrong = "only a super user passes on requests of others"
+        self._refusals.note(f"[AUTHENTICATION] Proxy:{shown(name)} is refused from sourceIp = {ip}: {wrong}")
+        return wrong
 
     # Decisions
 
@@ -198,11 +247,7 @@ class UserAccess:
         if verdict.is_allowed or verdict.access is None:
             return None
         actions = ",".join(action.value for action in verdict.access.actions)
-        resource = shown(verdict.access.resource.key)
-        self._refusals.note(
-            f"[AUTHORIZATION] Subject = User:{name} is Deny Action = {actions} from sourceIp = {ip} "
-            f"on resource = {resource} for request = {code}."
-        )
+        self._logins.denied(name, actions, ip, verdict.access.resource.key, code)
         return verdict.refusal
 
     # Changes
@@ -215,8 +260,24 @@ class UserAccess:
         async with self._changing:
             changed = edit(self.directory)
             await asyncio.get_running_loop().run_in_executor(None, self._files.save, changed)
-            self.directory = changed
+            former, self.directory = self.directory, changed
             self._known.clear()
+            self._close_members(former)
+
+    def _close_members(self, former: AccessDirectory) -> None:
+        """Close the connections on which clients get requests of the broker, of users that may do nothing now."""
+        for channel, name in list(self._members.items()):
+            before, user = former.users.get(name), self.directory.users.get(name)
+            if user is None or user.is_disabled or before is None or user.password != before.password:
+                channel.abort()
+
+
+def _no_refusal() -> None:
+    return None
+
+
+def _unsigned(secret: str) -> bool:
+    return False
 
 
 def _ip_of(channel: Channel) -> str:

@@ -17,7 +17,7 @@ from gantrymq.auth.directory import AccessDirectory, subject_of, user_of
 from gantrymq.auth.files import acl_value
 from gantrymq.auth.policies import Acl, Policy, PolicyType, parse_entry, parse_resource
 from gantrymq.auth.users import User, UserStatus, UserType
-from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, READS_CLUSTER
+from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, CHECK_ACCESS, READS_CLUSTER
 from gantrymq.broker.acl.user_access import UserAccess
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.processors.route import Route, Routes
@@ -26,7 +26,7 @@ from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY
 from gantrymq.remoting.bodies.auth import AclInfo, UserInfo
 from gantrymq.remoting.body import decode_request
-from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.codes import OwnRequestCode, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.auth import (
     CreateAclRequestHeader,
@@ -158,6 +158,13 @@ class UserAdminProcessor:
         acls = self._on().directory.acls_with(_filter(header.subject_filter), _filter(header.resource_filter))
         return _answer(request, [_shown_acl(name, acl) for name, acl in acls] or None)
 
+    # What a proxy asks
+
+    def check_access(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """CHECK_ACCESS: a success, because access control has let the request pass. Without users it is refused."""
+        self._on()
+        return request.response(ResponseCode.SUCCESS, "")
+
     def _on(self) -> UserAccess:
         if self._access is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, _OFF)
@@ -228,6 +235,7 @@ def routes(context: BrokerContext) -> Routes:
     """The rows of users and policies."""
     users = UserAdminProcessor(context.users)
     return {
+        OwnRequestCode.CHECK_ACCESS: Route(users.check_access, CHECK_ACCESS, after_dispatch=False),
         RequestCode.AUTH_CREATE_USER: Route(users.create_user, CHANGES_CLUSTER, after_dispatch=False),
         RequestCode.AUTH_UPDATE_USER: Route(users.update_user, CHANGES_CLUSTER, after_dispatch=False),
         RequestCode.AUTH_DELETE_USER: Route(users.delete_user, CHANGES_CLUSTER, after_dispatch=False),

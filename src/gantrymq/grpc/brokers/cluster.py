@@ -10,8 +10,8 @@ Source: ClusterMessageService, ClusterMetadataService, ClusterTopicRouteService,
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -19,12 +19,16 @@ from gantrymq.client.requests.calls import cluster_info, topic_route
 from gantrymq.client.requests.records import decode_records
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError, RemotingError
+from gantrymq.grpc.brokers.cache import Cache
 from gantrymq.grpc.brokers.interface import FromBroker, QueueRoute, message_type_of
+from gantrymq.grpc.brokers.users import ClusterUsers
+from gantrymq.grpc.protocol.accesses import Accesses, accesses_of_heartbeat
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError, refused
 from gantrymq.logs import get_logger
 from gantrymq.model.message import PROPERTY_PRODUCER_GROUP
+from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import MASTER_ID
@@ -41,51 +45,12 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
-_MISSING_KEPT_S = 1.0
 _BEHIND_BYTES = 1 << 20
 _TIMEOUT_MS = 3_000
 _TRANSACTIONAL = ("TRANSACTION", "MIXED")
 _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 log = get_logger("gantrymq.grpc")
-
-
-class _Cache:
-    """At most ``most`` values by key, each fresh for ``fresh_s``. Callers of one key wait for the same lookup."""
-
-    def __init__(self, fresh_s: float, max_values: int) -> None:
-        self._fresh_s, self._max_values = fresh_s, max_values
-        self._values: dict[str, tuple[Any, float]] = {}
-        self._lookups: dict[str, asyncio.Task[Any]] = {}
-
-    async def get(self, key: str, look: Callable[[], Any]) -> Any:
-        """The value; ``look`` makes a coroutine that finds it. If it raises and there is an old value, that stays."""
-        cached = self._values.get(key)
-        if cached is not None and time.monotonic() < cached[1]:
-            return cached[0]
-        task = self._lookups.get(key)
-        if task is None:
-            task = self._lookups[key] = asyncio.ensure_future(look())
-            task.add_done_callback(lambda done: self._done(key, done))
-        try:
-            return await asyncio.shield(task)
-        except GantrymqError:
-            if cached is None:
-                raise
-            return cached[0]
-
-    def forget(self) -> None:
-        """Look all values up again at their next use. Old values stay for lookups that fail."""
-        self._values = {key: (value, 0.0) for key, (value, _) in self._values.items()}
-
-    def _done(self, key: str, task: asyncio.Task[Any]) -> None:
-        self._lookups.pop(key, None)
-        if task.cancelled() or task.exception() is not None:
-            return
-        if key not in self._values and len(self._values) >= self._max_values:
-            del self._values[next(iter(self._values))]
-        value = task.result()
-        self._values[key] = value, time.monotonic() + (_MISSING_KEPT_S if value is None else self._fresh_s)
 
 
 class _RemoteExchange:
@@ -109,7 +74,7 @@ class _RemoteLink:
         self.groups: frozenset[str] = frozenset()
 
     async def heart_beat(self, caller: Caller, data: HeartbeatData) -> RemotingCommand:
-        self.caller = caller
+        self.caller = caller = await self._brokers.require(caller, accesses_of_heartbeat(data))
         self.groups = frozenset(producer.group_name for producer in data.producer_data_set)
         await self._brokers.producers.register(self)
         return RemotingCommand(ResponseCode.SUCCESS)
@@ -222,10 +187,12 @@ class ClusterBrokers:
         self.producers = _Producers(self)
         dispatcher = RequestDispatcher({RequestCode.CHECK_TRANSACTION_STATE: self._check})
         self._client = RemotingClient(handler=dispatcher, tls=tls)
-        self._routes = _Cache(config.route_cache_s, config.max_routes)
-        self._topics = _Cache(config.topic_cache_s, config.max_topics)
-        self._groups = _Cache(config.group_cache_s, config.max_groups)
-        self._clusters = _Cache(config.route_cache_s, 1)
+        self._own = SessionCredentials(*config.inner_client) if config.inner_client is not None else None
+        self.users = ClusterUsers(config, self._client, self._masters) if config.authentication_enabled else None
+        self._routes = Cache(config.route_cache_s, config.max_routes)
+        self._topics = Cache(config.topic_cache_s, config.max_topics)
+        self._groups = Cache(config.group_cache_s, config.max_groups)
+        self._clusters = Cache(config.route_cache_s, 1)
         self._addresses: dict[str, str] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self._heartbeats: asyncio.Task[None] | None = None
@@ -255,31 +222,33 @@ class ClusterBrokers:
 
     async def topic(self, caller: Caller, name: str) -> TopicConfig | None:
         """The configuration of a topic, of the first broker in its route."""
+        asker = self._asker(caller)
 
         async def look() -> TopicConfig | None:
             route = await self.route(caller, name)
             masters = [broker.broker_addrs.get(MASTER_ID) for broker in route.brokers] if route is not None else []
             header = GetTopicConfigRequestHeader(topic=name)
             made = lambda: RemotingCommand.request(header)  # noqa: E731
-            config: TopicConfig | None = await self._first(caller, masters, made, TopicConfig)
+            config: TopicConfig | None = await self._first(asker, masters, made, TopicConfig)
             return config
 
-        topic_config: TopicConfig | None = await self._topics.get(_key(caller, name), look)
+        topic_config: TopicConfig | None = await self._topics.get(_key(asker, name), look)
         return topic_config
 
     async def group(self, caller: Caller, name: str) -> SubscriptionGroupConfig | None:
         """The configuration of a group, of the first broker that has it."""
+        asker = self._asker(caller)
 
         async def look() -> SubscriptionGroupConfig | None:
             masters = (await self._masters()).values()
             header = GetSubscriptionGroupConfigRequestHeader(group=name)
             made = lambda: RemotingCommand.request(header)  # noqa: E731
             config: SubscriptionGroupConfig | None = await self._first(
-                caller, list(masters), made, SubscriptionGroupConfig
+                asker, list(masters), made, SubscriptionGroupConfig
             )
             return config
 
-        group_config: SubscriptionGroupConfig | None = await self._groups.get(_key(caller, name), look)
+        group_config: SubscriptionGroupConfig | None = await self._groups.get(_key(asker, name), look)
         return group_config
 
     def begin(self, caller: Caller, broker_name: str, command: RemotingCommand, timeout_ms: int) -> _RemoteExchange:
@@ -292,12 +261,34 @@ class ClusterBrokers:
 
     # For this module
 
-    async def send(self, address: str, caller: Caller, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Send a request, signed with the credentials of its caller."""
+    async def send(
+        self, address: str, caller: Caller | None, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Send a request in the name of its caller, None for the proxy itself. Raises CallError if it may not."""
+        if caller is None:
+            self._sign_own(command)
+            return await self._client.invoke(address, command, timeout_ms)
         command.language, command.version = caller.language, caller.version
-        if caller.credentials is not None:
+        if self.users is not None:
+            await self.users.sign(address, caller, command)
+        elif caller.credentials is not None:
             caller.credentials.sign(command)
         return await self._client.invoke(address, command, timeout_ms)
+
+    async def require(self, caller: Caller, accesses: Accesses) -> Caller:
+        """The caller of a heartbeat that needs ``accesses``. Raises CallError if the users' policies deny one."""
+        if self.users is None:
+            return caller
+        await self.users.require(caller.proof, accesses)
+        return replace(caller, accesses=accesses)
+
+    def _asker(self, caller: Caller) -> Caller | None:
+        """Who looks up configurations. With users the proxy itself, because a user may send and see no settings."""
+        return None if self.users is not None else caller
+
+    def _sign_own(self, command: RemotingCommand) -> None:
+        if self._own is not None:
+            self._own.sign(command)
 
     def start(self, work: Any) -> asyncio.Future[Any]:
         """Run a coroutine that ends with the server at the latest."""
@@ -332,7 +323,11 @@ class ClusterBrokers:
             raise
 
     async def _first(
-        self, caller: Caller, addresses: Sequence[str | None], made: Callable[[], RemotingCommand], body: type[Any]
+        self,
+        caller: Caller | None,
+        addresses: Sequence[str | None],
+        made: Callable[[], RemotingCommand],
+        body: type[Any],
     ) -> Any:
         """The answer of the first broker that knows something; None if all say that they do not."""
         error: GantrymqError | None = None
@@ -382,7 +377,7 @@ class ClusterBrokers:
         error: GantrymqError = RemotingError("no name server is set")
         for address in self._in_turn():
             try:
-                return call.read(await self._client.invoke(address, call.request(), _TIMEOUT_MS), address)
+                return call.read(await self.send(address, None, call.request(), _TIMEOUT_MS), address)
             except (RemotingError, MQBrokerError) as failed:
                 error = failed
         raise error
@@ -402,6 +397,6 @@ class ClusterBrokers:
             await self.producers.beat_all()
 
 
-def _key(caller: Caller, name: str) -> str:
+def _key(asker: Caller | None, name: str) -> str:
     """What an account may look up another may not."""
-    return f"{caller.credentials.access_key if caller.credentials is not None else ''} {name}"
+    return f"{asker.access_key if asker is not None else ''} {name}"

@@ -16,6 +16,7 @@ from typing import cast
 
 from gantrymq.errors import RemotingConnectError, RemotingTimeoutError
 from gantrymq.grpc.brokers.interface import FromBroker, QueueRoute
+from gantrymq.grpc.protocol.accesses import Accesses, accesses_of_heartbeat
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError, code_of
@@ -27,6 +28,7 @@ from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import FRAME_HEAD, ONEWAY_FLAG, RemotingCommand, decode_command
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler
 
+AccessesRefusal = Callable[[str, str, Accesses], str | None]
 _opaques = count(1)
 
 
@@ -145,10 +147,13 @@ class _LocalExchange:
 class _LocalLink:
     """The membership of a client."""
 
-    def __init__(self, handler: ChannelHandler, channel: InProcessChannel) -> None:
-        self._handler, self._channel = handler, channel
+    def __init__(self, handler: ChannelHandler, channel: InProcessChannel, refusal: AccessesRefusal) -> None:
+        self._handler, self._channel, self._refusal = handler, channel, refusal
 
     async def heart_beat(self, caller: Caller, data: HeartbeatData) -> RemotingCommand:
+        wrong = self._refusal(caller.ip, caller.access_key, accesses_of_heartbeat(data))
+        if wrong is not None:
+            raise CallError(code_of(ResponseCode.NO_PERMISSION, wrong), wrong)
         command = RemotingCommand(
             RequestCode.HEART_BEAT, body=data.encode(), language=caller.language, version=caller.version
         )
@@ -165,7 +170,8 @@ class LocalBrokers:
     """The broker ``data`` with the dispatcher ``handler``.
 
     ``find_topic`` and ``find_group`` look into its tables. ``max_body_bytes`` returns its limit for a body.
-    ``topic_refusal`` says why the caller with an access key, from an address, may not look at a topic.
+    ``topic_refusal`` says why the caller with an access key, from an address, may not look at a topic,
+    ``accesses_refusal`` why a user may not do what its heartbeat needs.
     """
 
     def __init__(
@@ -177,7 +183,9 @@ class LocalBrokers:
         find_group: Callable[[str], SubscriptionGroupConfig | None],
         max_body_bytes: Callable[[], int],
         topic_refusal: Callable[[str, str, str], str | None],
+        accesses_refusal: AccessesRefusal,
     ) -> None:
+        self._accesses_refusal = accesses_refusal
         self._handler, self._name, self._brokers = handler, data.broker_name, [data]
         self._find_topic, self._find_group, self._topic_refusal = find_topic, find_group, topic_refusal
         self._max_body_bytes = max_body_bytes
@@ -205,8 +213,7 @@ class LocalBrokers:
         """The configuration of a topic."""
         config = self._find_topic(name)
         if config is not None:
-            key = caller.credentials.access_key if caller.credentials is not None else ""
-            wrong = self._topic_refusal(caller.address.rpartition(":")[0].strip("[]"), key, name)
+            wrong = self._topic_refusal(caller.ip, caller.access_key, name)
             if wrong is not None:
                 raise CallError(code_of(ResponseCode.NO_PERMISSION, wrong), wrong)
         return config
@@ -226,7 +233,7 @@ class LocalBrokers:
     def link(self, caller: Caller, from_broker: FromBroker, unread_bytes: Callable[[], int]) -> _LocalLink:
         """Open a membership of a client."""
         channel = InProcessChannel(caller.address, from_broker, unread_bytes)
-        return _LocalLink(self._handler, channel)
+        return _LocalLink(self._handler, channel, self._accesses_refusal)
 
 
 def _sign(caller: Caller, command: RemotingCommand) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from gantrymq.client.requests.records import decode_records
 from gantrymq.clock import Clock
 from gantrymq.config.grpc_settings import GrpcConfig
-from gantrymq.errors import RemotingConnectError
+from gantrymq.errors import GantrymqError, RemotingConnectError
 from gantrymq.grpc.brokers.interface import Brokers
 from gantrymq.grpc.calls.transactions import Transactions
 from gantrymq.grpc.clients.registry import Client, Clients, Outbox
@@ -26,12 +26,16 @@ from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import ClientType, Code
 from gantrymq.grpc.protocol.convert import to_message
 from gantrymq.grpc.protocol.messages import HeartbeatResponse, NotifyClientTerminationResponse, TelemetryCommand
+from gantrymq.grpc.protocol.signatures import CallGuard
 from gantrymq.grpc.protocol.status import CallError, status
 from gantrymq.grpc.protocol.validation import require_group, require_topic
+from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import GetConsumerRunningInfoRequestHeader
+
+log = get_logger("gantrymq.grpc")
 
 _UNKNOWN_CLIENT = "cannot find client settings for this client"
 _RESULTS = {
@@ -159,11 +163,16 @@ class Telemetry:
 class RequestsToClients:
     """Answers what brokers ask clients: about transactions, messages and threads."""
 
-    def __init__(self, clock: Clock, transactions: Transactions, nonces: Nonces) -> None:
-        self._clock, self._transactions, self._nonces = clock, transactions, nonces
+    def __init__(self, clock: Clock, transactions: Transactions, nonces: Nonces, guard: CallGuard) -> None:
+        self._clock, self._transactions, self._nonces, self._guard = clock, transactions, nonces, guard
 
     async def answer(self, client: Client, request: RemotingCommand) -> RemotingCommand | None:
-        """The client's answer to a broker's request; None if there is none."""
+        """The client's answer to a broker's request; None if there is none, or the client's user may not know it."""
+        try:
+            await self._guard.recheck(client.caller)
+        except GantrymqError as error:
+            log.info("a client is not asked", client_id=client.caller.client_id, reason=str(error))
+            return None
         if request.code == RequestCode.CHECK_TRANSACTION_STATE:
             client.tell(self._transactions.check(request))
             return None

@@ -148,7 +148,7 @@ class Clients:
             if len(self._clients) >= limits.MAX_CLIENTS:
                 raise CallError(Code.TOO_MANY_REQUESTS, f"{limits.MAX_CLIENTS} clients are connected")
             client = self._clients[caller.client_id] = Client(caller, now_ms)
-        if _account(client.caller) != _account(caller):
+        if client.caller.access_key != caller.access_key:
             raise CallError(Code.UNAUTHORIZED, "the client id belongs to another account")
         client.caller, client.heard_ms = caller, now_ms
         return client
@@ -259,7 +259,3 @@ def _subscriptions(sent: Any, now_ms: int) -> list[SubscriptionData]:
     entries = {entry.topic.name: entry.expression for entry in sent.subscription.subscriptions}
     text = "expression format is not correct"
     return [build_filter(topic, expression, now_ms, text) for topic, expression in entries.items()]
-
-
-def _account(caller: Caller) -> str | None:
-    return None if caller.credentials is None else caller.credentials.access_key

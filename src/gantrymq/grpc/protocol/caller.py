@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from gantrymq.auth.decision import ResourceAccess
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode
+from gantrymq.remoting.forwarded import CallerProof
 
 _UNKNOWN = "0.0.0.0:0"
 MAX_CLIENT_ID = 512  # characters; a broker keeps no longer one
@@ -25,7 +27,8 @@ class Caller:
     """The sender of one call, or of a telemetry stream.
 
     ``address`` is the client's ``ip:port``. ``client_version`` is empty if the client names none. ``credentials`` are
-    those with which the call was signed, None for an unsigned one.
+    those with which the call was signed, None for an unsigned one. A proxy that does not know them has a ``proof`` to
+    pass on instead, and ``accesses``, what the call needs.
     """
 
     client_id: str
@@ -34,13 +37,30 @@ class Caller:
     address: str
     credentials: SessionCredentials | None = None
     version: int = field(default=VERSION_5_5_0)
+    proof: CallerProof | None = None
+    accesses: tuple[ResourceAccess, ...] = ()
+
+    @property
+    def access_key(self) -> str:
+        """The account or user; empty for an unsigned call."""
+        signed = self.credentials or self.proof
+        return "" if signed is None else signed.access_key
+
+    @property
+    def ip(self) -> str:
+        """The client's IP address."""
+        return self.address.rpartition(":")[0].strip("[]")
 
 
-def read_caller(
-    metadata: dict[str, str],
-    address: str,
-    credentials: SessionCredentials | None,
-) -> Caller:
+class CallIdentity(NamedTuple):
+    """Whose call it is: fields of its :class:`Caller`."""
+
+    credentials: SessionCredentials | None = None
+    proof: CallerProof | None = None
+    accesses: tuple[ResourceAccess, ...] = ()
+
+
+def read_caller(metadata: dict[str, str], address: str, identity: CallIdentity) -> Caller:
     """The sender of a call. Raises CallError without a client id."""
     client_id = metadata.get("x-mq-client-id", "")
     if not client_id.strip():
@@ -52,7 +72,9 @@ def read_caller(
         _language(metadata.get("x-mq-language", "")),
         metadata.get("x-mq-client-version", ""),
         address,
-        credentials,
+        identity.credentials,
+        proof=identity.proof,
+        accesses=identity.accesses,
     )
 
 

@@ -9,13 +9,16 @@ Source: AuthenticationPipeline, DefaultAuthenticationContextBuilder, DefaultAuth
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
+from gantrymq.auth.decision import ResourceAccess
+from gantrymq.grpc.protocol.accesses import ANSWERED_HERE, accesses_of
+from gantrymq.grpc.protocol.caller import Caller, CallIdentity
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.acl import SessionCredentials
+from gantrymq.remoting.forwarded import CallerProof
 
 _AUTHORIZATION, _DATE_TIME = "authorization", "x-mq-date-time"
 
@@ -29,6 +32,10 @@ class AccountSecrets(Protocol):
 
     def login_refusal(self, ip: str, access_key: str, is_signed: Callable[[str], bool]) -> str | None:
         """Why a call is not signed by a known account, or None. ``is_signed`` takes the secret."""
+        ...
+
+    def accesses_refusal(self, ip: str, access_key: str, accesses: Iterable[ResourceAccess]) -> str | None:
+        """Why a user with a verified signature may not do all of ``accesses``, or None. None for an account."""
         ...
 
 
@@ -45,23 +52,63 @@ def authenticator(accounts: AccountSecrets | None) -> Authenticate:
         return lambda metadata, address: None
 
     def authenticate(metadata: dict[str, str], address: str) -> SessionCredentials | None:
-        authorization, date_time = metadata.get(_AUTHORIZATION, ""), metadata.get(_DATE_TIME, "")
-        access_key, signature = "", b""
-        if authorization:
-            if not date_time:
-                raise CallError(Code.UNAUTHORIZED, "datetime is null.")
-            access_key, signature = _parts(authorization)
-
-        def is_signed(secret: str) -> bool:
-            return hmac.compare_digest(hmac.digest(secret.encode(), date_time.encode(), "sha1"), signature)
-
-        wrong = accounts.login_refusal(address.rpartition(":")[0].strip("[]"), access_key, is_signed)
+        proof = read_proof(metadata, address)
+        wrong = accounts.login_refusal(proof.ip, proof.access_key, proof.is_signed)
         if wrong is not None:
             raise CallError(Code.UNAUTHORIZED, wrong)
-        secret = accounts.secret_of(access_key)
-        return None if secret is None else SessionCredentials(access_key, secret)
+        secret = accounts.secret_of(proof.access_key)
+        return None if secret is None else SessionCredentials(proof.access_key, secret)
 
     return authenticate
+
+
+class CallGuard(Protocol):
+    """Says whose call it is. Thread rule: the event loop's thread."""
+
+    async def identify(self, metadata: dict[str, str], address: str, call: str, request: Any) -> CallIdentity:
+        """Whose call it is. Raises CallError for a wrong signature. ``request`` is None for a telemetry stream."""
+        ...
+
+    async def recheck(self, caller: Caller) -> None:
+        """Raise CallError if an earlier caller would be refused now."""
+        ...
+
+
+class SignatureGuard:
+    """The guard of a server that has the ``accounts`` itself; None: there is no access control."""
+
+    def __init__(self, accounts: AccountSecrets | None) -> None:
+        self._accounts, self._authenticate = accounts, authenticator(accounts)
+
+    async def identify(self, metadata: dict[str, str], address: str, call: str, request: Any) -> CallIdentity:
+        """The account or user of the signature. Calls without a request to the broker are authorized here."""
+        credentials = self._authenticate(metadata, address)
+        if self._accounts is not None and credentials is not None and call in ANSWERED_HERE:
+            ip, accesses = address.rpartition(":")[0].strip("[]"), accesses_of(call, request)
+            wrong = self._accounts.accesses_refusal(ip, credentials.access_key, accesses)
+            if wrong is not None:
+                raise CallError(Code.UNAUTHORIZED, wrong)
+        return CallIdentity(credentials)
+
+    async def recheck(self, caller: Caller) -> None:
+        """Whether the account is still there, with the same secret."""
+        if self._accounts is None:
+            return
+        known = caller.credentials.secret_key if caller.credentials is not None else None
+        wrong = self._accounts.login_refusal(caller.ip, caller.access_key, lambda secret: secret == known)
+        if wrong is not None:
+            raise CallError(Code.UNAUTHORIZED, wrong)
+
+
+def read_proof(metadata: dict[str, str], address: str) -> CallerProof:
+    """The signature of a call; without one the access key is empty. Raises CallError for a damaged one."""
+    authorization, date_time = metadata.get(_AUTHORIZATION, ""), metadata.get(_DATE_TIME, "")
+    access_key, signature = "", b""
+    if authorization:
+        if not date_time:
+            raise CallError(Code.UNAUTHORIZED, "datetime is null.")
+        access_key, signature = _parts(authorization)
+    return CallerProof(access_key, date_time, signature, address.rpartition(":")[0].strip("[]"))
 
 
 def _parts(authorization: str) -> tuple[str, bytes]:

@@ -30,6 +30,19 @@ class PolicyInfo(Body, kw_only=True):
     entries: list[PolicyEntryInfo] = field(default_factory=list)
 
 
+class AccessInfo(Body, kw_only=True):
+    """Something that a user wants to do with a resource, such as ``Topic:orders``: any one of ``actions``."""
+
+    resource: str = ""
+    actions: list[str] = field(default_factory=list)
+
+
+class CheckAccessRequestBody(Body, kw_only=True):
+    """The body of CHECK_ACCESS, which RocketMQ does not have."""
+
+    accesses: list[AccessInfo] = field(default_factory=list)
+
+
 class AclInfo(Body, kw_only=True):
     """All policies of a subject, such as ``User:alice``."""
 

@@ -1,0 +1,44 @@
+"""A cluster in which each port asks for a user: name server, broker, HA port; and a mirror of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from cli_cases import Run
+from test_cli_servers import serving
+from test_cli_slave import FILE
+
+from gantrymq import AdminClient, Message, Producer
+
+ROOT = json.dumps({"username": "root", "password": "rootpw"})
+INNER = json.dumps({"accessKey": "inner", "secretKey": "innerpw"})
+USERS = {"authenticationEnabled": "true", "initAuthenticationUser": ROOT, "innerClientAuthenticationCredentials": INNER}
+KEYS = {"access_key": "root", "secret_key": "rootpw"}
+
+
+def written(path: Path, entries: dict[str, str]) -> Path:
+    path.write_text("".join(f"{name}={text}\n" for name, text in entries.items()))
+    return path
+
+
+def test_mirror_with_user_copies_from_closed_cluster(gantrymq: Run, tmp_path: Path) -> None:
+    home = {**os.environ, "HOME": str(tmp_path)}
+    names_file = written(tmp_path / "namesrv.conf", USERS)
+    broker_file = written(tmp_path / "broker.conf", USERS | {"haAuthenticationEnabled": "true", "brokerName": "a"})
+    with serving("namesrv", "--listen-port", 0, "-c", names_file, env=home) as (names, _):
+        address = names["namesrv"]
+        words = ("broker", "-n", address, "--listen-port", 0, *FILE, "-c", broker_file)
+        with serving(*words, "--store", tmp_path / "master"):
+            with AdminClient(address, **KEYS) as admin:
+                admin.create_topic("T")
+            with Producer(address, **KEYS) as producer:
+                producer.send(Message("T", b"copied"))
+            mirror = ("mirror", "-n", address, "--broker", "a", "--store", tmp_path / "mirror", "--once", "--json")
+            copied = gantrymq(*mirror, "--access-key", "root", "--secret-key", "rootpw")
+            assert (copied.code, json.loads(copied.out.splitlines()[-1])["messages"]) == (0, 1), copied.err
+            refused = gantrymq(*mirror)
+            assert refused.code != 0
+            assert "username cannot be null." in refused.err
+            assert len(refused.err.splitlines()) == 1
