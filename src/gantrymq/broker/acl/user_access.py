@@ -22,7 +22,7 @@ from gantrymq.auth.decision import ResourceAccess, UserPermissions, Verdict
 from gantrymq.auth.directory import AccessDirectory
 from gantrymq.auth.files import AccessFiles
 from gantrymq.auth.policies import Action, Resource, ResourceType
-from gantrymq.auth.users import User, UserType
+from gantrymq.auth.users import User, UserType, standing_refusal
 from gantrymq.broker.acl.audit import RefusalLog, shown
 from gantrymq.broker.acl.permissions import Permission, permission_without_row, topic_access
 from gantrymq.clock import Clock
@@ -98,16 +98,12 @@ class UserAccess:
         """Why a request or a call is not one of an enabled user, or None. ``is_signed`` takes the password."""
         if not access_key:
             return "username cannot be null."
-        user = self.directory.users.get(access_key)
-        if user is None:
-            wrong = f"User:{shown(access_key)} is not found."
-        elif user.is_disabled:
-            wrong = f"User:{user.name} is disabled."
-        elif not is_signed(user.password):
-            wrong = "check signature failed."
-        else:
+        user, name = self.directory.users.get(access_key), shown(access_key)
+        wrong = standing_refusal(name, user)
+        if wrong is None and user is not None:
+            wrong = None if is_signed(user.password) else "check signature failed."
+        if wrong is None:
             return None
-        name = shown(access_key)
         self._refusals.note(f"[AUTHENTICATION] User:{name} is authenticated failed from sourceIp = {ip}: {wrong}")
         return wrong
 
