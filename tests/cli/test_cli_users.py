@@ -87,6 +87,13 @@ def test_password_of_java_broker_is_in_no_output(admin: Admin, monkeypatch: pyte
         assert "eve" in admin("user", *words).text
 
 
+def test_password_in_settings_of_java_broker_is_in_no_output(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'initAuthenticationUser={"username":"root","password":"root-secret"}\naclEnable=false'
+    monkeypatch.setattr("gantrymq.client.admin.servers.decode_utf8", lambda _: text)
+    [line] = admin("broker", "config", "get", "--json").lines
+    assert line["config"] == {"initAuthenticationUser": "******", "aclEnable": "false"}
+
+
 def test_policy_is_created_changed_and_deleted(admin: Admin, alice: str) -> None:
     words = ("User:alice", "--resource", "Topic:TT", "--action", "pub")
     assert admin("acl", "create", *words, "--decision", "Allow", "--source-ip", "10.0.0.0/8").code == 0

@@ -11,13 +11,14 @@ Thread rule: none, these are values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from gantrymq.auth.directory import AccessDirectory
-from gantrymq.auth.policies import Acl, Policy, PolicyEntry, PolicyType
+from gantrymq.auth.directory import MAX_USERS, AccessDirectory
+from gantrymq.auth.policies import NO_POLICIES, Acl, Policy, PolicyEntry, PolicyType
 from gantrymq.auth.users import User, check_password, check_username
 from gantrymq.errors import AccessError
 
@@ -64,7 +65,7 @@ class ImportSource:
                 self.problem(name, "has policies, but is no user: they are not taken")
             return
         try:
-            acl = Acl(()).merged([policy for policy in parse() if policy.entries])
+            acl = NO_POLICIES.merged([policy for policy in parse() if policy.entries])
             _refuse_repeated(acl)
         except AccessError as error:
             self.problem(name, f"none of its policies is taken: {error}")
@@ -80,10 +81,10 @@ class ImportSource:
 def _refuse_repeated(acl: Acl) -> None:
     """Raise AccessError for two entries of one resource: a later merge would replace one by the other."""
     for policy in acl.policies:
-        resources = [entry.resource for entry in policy.entries]
-        repeated = next((resource for resource in resources if resources.count(resource) > 1), None)
-        if repeated is not None:
-            raise AccessError(f"The {policy.type.value} policy has two entries of {repeated.key}.")
+        counts = Counter(entry.resource for entry in policy.entries)
+        for resource, count in counts.most_common(1):
+            if count > 1:
+                raise AccessError(f"The {policy.type.value} policy has two entries of {resource.key}.")
 
 
 class PlannedItem(NamedTuple):
@@ -137,8 +138,8 @@ def plan_import(source: ImportSource, target: AccessDirectory, *, replace: bool)
     differs = ImportStatus.CHANGED if replace else ImportStatus.DIFFERS
     for name, user in sorted(source.users.items()):
         items.append(PlannedItem(_user_status(user, target.users.get(name), differs), name))
-        old_acl = target.acls.get(name, Acl(()))
-        for policy in source.acls.get(name, Acl(())).policies:
+        old_acl = target.acls.get(name, NO_POLICIES)
+        for policy in source.acls.get(name, NO_POLICIES).policies:
             old_policy = old_acl.policy(policy.type)
             old = {entry.resource: entry for entry in old_policy.entries} if old_policy is not None else {}
             for entry in policy.entries:
@@ -166,14 +167,12 @@ def _means(entry: PolicyEntry) -> object:
 
 def with_import(target: AccessDirectory, changes: Iterable[UserChange]) -> AccessDirectory:
     """The directory after the changes. Raises AccessError if it would be too large."""
+    users, acls = dict(target.users), dict(target.acls)
     for change in changes:
-        user = change.user
-        if user is not None and change.is_new:
-            target = target.create_user(user, by_super=True)
-        elif user is not None:
-            target = target.update_user(
-                user.name, password=user.password, user_type=user.type, status=user.status, by_super=True
-            )
+        if change.user is not None:
+            users[change.name] = change.user
         if change.policies:
-            target = target.merge_acl(change.name, change.policies)
-    return target
+            acls[change.name] = acls.get(change.name, NO_POLICIES).merged(change.policies)
+    if len(users) > MAX_USERS:
+        raise AccessError(f"there are {MAX_USERS} users, and no more")
+    return AccessDirectory(users, acls)

@@ -22,7 +22,7 @@ def choice(*names: str) -> Callable[[str], str]:
     """A parser of one of ``names``, in any case. RocketMQ's brokers take or drop an unknown name in silence."""
 
     def chosen(text: str) -> str:
-        name = next((name for name in names if name.lower() == text.lower()), None)
+        name = next((name for name in names if name.lower() == text.strip().lower()), None)
         if name is None:
             raise typer.BadParameter(f"{text!r} is none of {', '.join(names)}")
         return name
