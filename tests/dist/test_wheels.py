@@ -20,7 +20,7 @@ PYTHONS = [
     if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", line))
 ]
 PLATFORMS = [f"manylinux{tag}_x86_64" for tag in ("2014", "_2_27", "_2_28")]
-EXTRAS = ("acl", "arrow", "console", "grpc", "jit", "metrics", "uvloop")  # PySpark has no wheel, and needs no compiler
+EXTRAS = ("acl", "arrow", "console", "grpc", "jit", "metrics", "rocksdb", "uvloop")  # PySpark has no wheel, and needs no compiler
 
 
 def test_pythons_are_named_alike() -> None:
