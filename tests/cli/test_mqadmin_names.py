@@ -24,7 +24,10 @@ VALUES = {
     ("updateTopic", "a"): "+a=b,-c",
     ("resetOffsetByTime", "s"): "now",
     ("queryMsgByKey", "p"): "T",
-    ("createAcl", "d"): "Allow",
+    **{(name, "t"): "Super" for name in ("createUser", "updateUser")},
+    ("updateUser", "s"): "enable",
+    **{(name, "a"): "Pub,Sub" for name in ("createAcl", "updateAcl")},
+    **{(name, "d"): "Allow" for name in ("createAcl", "updateAcl")},
 }
 
 

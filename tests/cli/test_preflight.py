@@ -22,6 +22,7 @@ from gantrymq.config.properties import read_settings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.tools.preflight import OWN_KEYS, Direction, preflight
 from golden_stores import unpack
+from java_users import written_by_java
 
 CONF = "brokerName=a\nbrokerIP1=192.0.2.1\nnamesrvAddr=192.0.2.2:9876\nfileReservedTime=1000000\n"
 RULES = Path(__file__).parents[1] / "compatibility"
@@ -239,6 +240,43 @@ def test_wrong_accounts_file_is_refused_by_its_path(gantrymq: Run, store: Path, 
     outcome = gantrymq("store", "preflight", "-c", conf, store, "--json")
     assert (outcome.code, names(outcome.lines)) == (1, ["config/plain_acl.yml"])
     assert outcome.lines[0]["remedy"] == "correct the accounts, or set aclEnable=false to take every client"
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_users_of_java_that_can_be_taken_are_counted(gantrymq: Run, store: Path, conf: Path, how: str) -> None:
+    pytest.importorskip("rocksdict")
+    java = written_by_java(store.parent / "java", how)
+    shutil.copytree(java / "config", store / "config", dirs_exist_ok=True)
+    outcome = gantrymq("store", "preflight", "-c", conf, store, "--json")
+    assert (outcome.code, names(outcome.lines)) == (1, ["config/users", "config/acls"])
+    assert "gantrymq admin acl import" in outcome.lines[0]["remedy"]
+    texts = [
+        line["text"] for line in outcome.lines if line.get("path") == "config/users" and line["level"] == "warning"
+    ]
+    assert texts[0] == "20 users and 29 policy entries of config/users can be taken"
+    assert [text.partition(":")[0] for text in texts[1:]] == ["config/users, b*d", "config/users, ns"]
+    assert "pw" not in outcome.text
+    assert gantrymq("admin", "acl", "import", "--from-store", store, "--to-store", store).code == 1
+    for name in ("users", "acls"):
+        shutil.rmtree(store / "config" / name)
+    assert gantrymq("store", "preflight", "-c", conf, store).code == 0
+    back = gantrymq("store", "preflight", "--back", "-c", conf, store, "--json")
+    assert names(back.lines, "warning") == ["config/users.json"]
+
+
+def test_accounts_that_can_become_users_are_counted(gantrymq: Run, store: Path, conf: Path) -> None:
+    conf.write_text(f"{CONF}authenticationEnabled=true\n")
+    accounts = (
+        "accounts:\n- {accessKey: account, secretKey: secret-1, topicPerms: [T=PUB], whiteRemoteAddress: 10.0.0.1}\n"
+    )
+    (store / "config/plain_acl.yml").write_text(accounts)
+    outcome = gantrymq("store", "preflight", "-c", conf, store, "--json")
+    found = [line for line in outcome.lines if line.get("path") == "config/plain_acl.yml"]
+    assert [line["text"].partition(" is")[0] for line in found] == [
+        "1 user and 1 policy entry of config/plain_acl.yml can be taken",
+        "config/plain_acl.yml, account: whiteRemoteAddress (10.0.0.1)",
+    ]
+    assert f"--to-store {store}" in found[0]["remedy"]
 
 
 def test_broken_link_with_which_no_broker_starts_is_refused(gantrymq: Run, store: Path, conf: Path) -> None:

@@ -186,8 +186,8 @@ CREDENTIALS: Mapping[str, SessionCredentials | None] = {
 class Server:
     """A broker, and what was asked of it."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, namesrv: str) -> None:
+        self.address, self.namesrv = address, namesrv
 
     def ask(self, requests: list[tuple[SessionCredentials | None, Request]]) -> list[tuple[int, str | None, bytes]]:
         async def each() -> list[tuple[int, str | None, bytes]]:
@@ -197,7 +197,7 @@ class Server:
                     command = RemotingCommand(request.code, ext_fields=dict(request.fields), body=request.body)
                     if by is not None:
                         by.sign(command)
-                    answer = await client.invoke(self._address, command, 60_000)
+                    answer = await client.invoke(self.address, command, 60_000)
                     answers.append((answer.code, answer.remark, answer.body))
             finally:
                 await client.close()
@@ -224,7 +224,7 @@ def theirs(java: None) -> Iterator[Server]:
         tempfile.TemporaryDirectory(prefix="gantrymq-users-") as folder,
         JavaCluster(Path(folder) / "store", auth=AUTH) as running,
     ):
-        server = Server(running.broker)
+        server = Server(running.broker, running.namesrv)
         server.prepare()
         yield server
 
@@ -232,7 +232,7 @@ def theirs(java: None) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Server]:
     with EmbeddedBroker(settings={**SETTINGS, **AUTH}) as broker:
-        server = Server(broker.address)
+        server = Server(broker.address, broker.namesrv)
         server.prepare()
         yield server
 

@@ -29,7 +29,7 @@ from gantrymq.auth.policies import (
     ResourcePattern,
     ResourceType,
 )
-from gantrymq.auth.users import User
+from gantrymq.auth.users import User, standing_refusal
 
 _MAX_KNOWN = 4096  # verdicts of one user that are kept until a policy changes
 _RANK = {ResourcePattern.LITERAL: 0, ResourcePattern.PREFIXED: 1, ResourcePattern.ANY: 2}
@@ -95,6 +95,14 @@ class UserPermissions:
                 self._known.clear()
             known = self._known[access, ip] = decide(self.user.name, self._acl, access, ip)
         return known
+
+
+def check_name(name: str, user: User | None, acl: Acl | None, access: ResourceAccess, ip: str) -> Verdict:
+    """The verdict on one access by the user ``name``. A user that is unknown (None) or disabled may do nothing."""
+    refused = standing_refusal(name, user)
+    if user is None or refused is not None:
+        return Verdict(PolicyDecision.DENY, access, None, None, refused or "", refused or "")
+    return UserPermissions(user, acl).check([access], ip)
 
 
 def decide(username: str, acl: Acl, access: ResourceAccess, ip: str) -> Verdict:

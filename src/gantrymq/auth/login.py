@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from gantrymq.auth.audit import RefusalLog, shown
 from gantrymq.auth.directory import AccessDirectory
+from gantrymq.auth.users import standing_refusal
 
 
 class LoginCheck:
@@ -25,14 +26,9 @@ class LoginCheck:
         if not name:
             return "username cannot be null."
         user = self._directory().users.get(name)
-        if user is None:
-            wrong = f"User:{shown(name)} is not found."
-        elif user.is_disabled:
-            wrong = f"User:{user.name} is disabled."
-        elif not is_signed(user.password):
-            wrong = "check signature failed."
-        else:
+        if user is not None and not user.is_disabled and is_signed(user.password):
             return None
+        wrong = standing_refusal(shown(name), user) or "check signature failed."
         self._refusals.note(
             f"[AUTHENTICATION] User:{shown(name)} is authenticated failed from sourceIp = {ip}: {wrong}"
         )

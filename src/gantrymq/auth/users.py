@@ -82,6 +82,13 @@ def wrong_name(name: str) -> str | None:
     return None
 
 
+def standing_refusal(name: str, user: User | None) -> str | None:
+    """Why a user of this name may do nothing, in RocketMQ's words; None for an enabled one."""
+    if user is None:
+        return f"User:{name} is not found."
+    return f"User:{user.name} is disabled." if user.is_disabled else None
+
+
 def check_username(name: str) -> None:
     """Raise AccessError for a name that no user may have."""
     if not name.strip():

@@ -32,9 +32,11 @@ _EXTRAS = {  # module: extra of pip install
     "pyarrow": "arrow",
     "pyiceberg": "iceberg",
     "pyspark": "spark",
+    "rocksdict": "rocksdb",
     "sqlalchemy": "iceberg",
     "starlette": "console",
     "uvicorn": "console",
+    "yaml": "acl",
 }
 
 

@@ -12,6 +12,7 @@ from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.terminal import FINDINGS
 
 if TYPE_CHECKING:
+    from gantrymq.auth.imports import ImportSource
     from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
     from gantrymq.config.guards import Reason
     from gantrymq.errors import ConfigError
@@ -88,6 +89,7 @@ def _settings_here(
         *map(_error_reason, errors),
         *_account_reasons(_live(entries).broker, store),
         *_user_reasons(_live(entries).broker, StorePaths(store).config),
+        *_readable(_import_reasons(_live(entries).broker, store)),
         *map(_unknown_reason, unknown),
     ]
 
@@ -124,6 +126,65 @@ def _user_reasons(broker: BrokerConfig, directory: Path) -> Iterator[Reason]:
         text, _, remedy = error.reason.partition("; ")
         name = f"config/{error.path.name}"
         yield Reason(Level.REFUSED, Subject.PATH, name, f"{name} {text}", remedy, acceptable=False)
+
+
+def _import_reasons(broker: BrokerConfig, store: Path) -> Iterator[Reason]:
+    """What `admin acl import` takes of the users or accounts of RocketMQ in the store, and what not."""
+    from gantrymq.auth.java_tables import JAVA_USERS, has_java_tables, read_java_tables
+    from gantrymq.config.guards import Level, Reason, Subject
+    from gantrymq.errors import StoreError
+    from gantrymq.format.names import USERS
+    from gantrymq.store.paths import StorePaths
+
+    config, name = StorePaths(store).config, f"config/{JAVA_USERS}"
+    if has_java_tables(config):
+        try:
+            yield from _taken_reasons(name, read_java_tables(config), f"--from-store {store}", store)
+        except ModuleNotFoundError:
+            text, remedy = f"what can be taken of {name} is not known", "pip install 'gantrymq[rocksdb]'"
+            yield Reason(Level.WARNING, Subject.PATH, name, text, remedy)
+        except StoreError as error:
+            remedy = "start RocketMQ's broker on the store and stop it again"
+            yield Reason(Level.WARNING, Subject.PATH, f"config/{error.path.name}", str(error), remedy)
+    elif broker.authentication_enabled and not (config / USERS).exists():
+        yield from _account_import_reasons(config / "plain_acl.yml", broker.broker_cluster_name, store)
+
+
+def _readable(reasons: Iterator[Reason]) -> Iterator[Reason]:
+    """The reasons up to a file that this user cannot read, which has its own reason."""
+    try:
+        yield from reasons
+    except PermissionError:
+        return
+
+
+def _account_import_reasons(file: Path, cluster: str, store: Path) -> Iterator[Reason]:
+    from gantrymq.broker.acl.account_import import import_accounts, read_accounts
+    from gantrymq.config.guards import Level, Reason, Subject
+    from gantrymq.errors import ConfigError
+
+    name = f"config/{file.name}"
+    try:
+        source = import_accounts(read_accounts(file, [cluster]))
+    except FileNotFoundError:
+        return
+    except ConfigError as error:
+        yield Reason(Level.WARNING, Subject.PATH, name, f"{name} cannot be imported: {error}", "correct the file")
+        return
+    yield from _taken_reasons(name, source, str(file), store)
+
+
+def _taken_reasons(name: str, source: ImportSource, words: str, store: Path) -> Iterator[Reason]:
+    from gantrymq.config.guards import Level, Reason, Subject
+    from gantrymq.model.texts import count_text
+
+    entries = sum(len(policy.entries) for acl in source.acls.values() for policy in acl.policies)
+    text = f"{count_text(len(source.users), 'user')} and {count_text(entries, 'policy entry')} of {name} can be taken"
+    remedy = f"`gantrymq admin acl import {words} --to-store {store}` takes them"
+    yield Reason(Level.WARNING, Subject.PATH, name, text, remedy)
+    for problem in source.problems:
+        what = f"{name}, {problem.username}: " if problem.username else f"{name}: "
+        yield Reason(Level.WARNING, Subject.PATH, name, f"{what}{problem.text}", "make up for it here")
 
 
 def _settings_there(config: Path | None, assignments: list[str] | None) -> tuple[Mapping[str, str], list[Reason]]:

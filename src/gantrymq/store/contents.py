@@ -37,7 +37,7 @@ _QUEUES = (
 )
 _TIMERS = "timer", "timer messages", "they would not be delivered, or once more if RocketMQ has delivered them"
 _TRANSACTIONS = "trans", "open transactions", "their producers would not be asked for the outcome"
-_ACCOUNTS = "create them here with authenticationEnabled=true, by `gantrymq admin user` and `gantrymq admin acl`"
+_ACCOUNTS = "`gantrymq admin acl import --from-store STORE --to-store STORE` takes them"
 _CURRENT = "CURRENT"  # a file of every directory of RocksDB
 _STORE_ROCKSDB = "rocksdbstore"
 _INDEX_FAMILY = "default"

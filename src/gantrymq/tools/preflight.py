@@ -35,7 +35,7 @@ from gantrymq.errors import (
     StorePermissionError,
     UnusableFileError,
 )
-from gantrymq.format.names import CONFIG, DELETED_TOPICS
+from gantrymq.format.names import CONFIG, DELETED_TOPICS, USERS
 from gantrymq.format.record import MAX_TOPIC_LENGTH_V1
 from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.real import RealFileSystem
@@ -428,6 +428,11 @@ def _back_reasons(fs: RealFileSystem, paths: StorePaths, reading: Reading) -> It
         name = f"{CONFIG}/{DELETED_TOPICS}"
         text = f"{name} is unknown to RocketMQ: if it recovers after a kill, messages of deleted topics may come back"
         yield _path_reason(Level.WARNING, name, text, "close the store with SIGTERM before the move")
+    if fs.exists(paths.config / USERS):
+        name = f"{CONFIG}/{USERS}"
+        text = f"{name} is unknown to RocketMQ: it has the users of its own {CONFIG}/users, also those deleted here"
+        remedy = "create and delete them there by `gantrymq admin user` and `gantrymq admin acl`"
+        yield _path_reason(Level.WARNING, name, text, remedy)
     yield from _saved_setting_reasons(fs, paths, reading.entries)
     yield from _long_topic_reasons(fs, paths)
     yield from _back_keys(reading.entries)

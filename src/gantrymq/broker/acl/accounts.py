@@ -169,7 +169,8 @@ def _number(text: str, written: _Version) -> int:
 class Account:
     """One account. Permissions are sums of PUB and SUB; 0 denies.
 
-    ``mixed_topics`` hold messages of other topics, in addition to those that are known by name.
+    ``mixed_topics`` hold messages of other topics, in addition to those that are known by name. ``white_patterns`` are
+    the addresses of ``is_white`` as text.
     """
 
     access_key: str
@@ -181,6 +182,7 @@ class Account:
     topics: dict[str, int] = field(default_factory=dict)
     groups: dict[str, int] = field(default_factory=dict)
     mixed_topics: frozenset[str] = frozenset()
+    white_patterns: tuple[str, ...] = ()
 
     def may(self, name: str, wanted: int, *, group: bool) -> bool:
         """Whether the account has ``wanted``, or one bit of it, on a topic or a group."""
@@ -212,6 +214,7 @@ class Accounts:
 
     is_white: AddressRule
     by_key: dict[str, Account]
+    white_patterns: tuple[str, ...] = ()
 
 
 def parse_accounts(raw: bytes, path: str, mixed_topics: frozenset[str] = frozenset()) -> Accounts:
@@ -227,10 +230,8 @@ def parse_accounts(raw: bytes, path: str, mixed_topics: frozenset[str] = frozens
     if not isinstance(value, dict) or not isinstance(value.get("accounts") or [], list):
         raise ConfigError(path, "", "globalWhiteRemoteAddresses and accounts")
     accounts = [_account(entry, path, mixed_topics) for entry in value.get("accounts") or []]
-    return Accounts(
-        address_rule(_texts(value.get("globalWhiteRemoteAddresses"))),
-        {account.access_key: account for account in accounts},
-    )
+    white = tuple(_texts(value.get("globalWhiteRemoteAddresses")))
+    return Accounts(address_rule(white), {account.access_key: account for account in accounts}, white)
 
 
 def _account(value: Any, path: str, mixed_topics: frozenset[str]) -> Account:
@@ -250,6 +251,7 @@ def _account(value: Any, path: str, mixed_topics: frozenset[str]) -> Account:
         topics=_permissions("topicPerms", value.get("topicPerms")),
         groups=_permissions("groupPerms", value.get("groupPerms")),
         mixed_topics=mixed_topics,
+        white_patterns=(white,) if white else (),
     )
 
 

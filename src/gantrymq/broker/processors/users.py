@@ -15,8 +15,9 @@ from typing import Any
 
 from gantrymq.auth.directory import AccessDirectory, subject_of, user_of
 from gantrymq.auth.files import acl_value
-from gantrymq.auth.policies import Acl, Policy, PolicyType, parse_entry, parse_resource
+from gantrymq.auth.policies import Acl, PolicyType, parse_resource
 from gantrymq.auth.users import User, UserStatus, UserType
+from gantrymq.broker.acl.bodies import policies_of
 from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, CHECK_ACCESS, READS_CLUSTER
 from gantrymq.broker.acl.user_access import UserAccess
 from gantrymq.broker.context import BrokerContext
@@ -125,7 +126,7 @@ class UserAdminProcessor:
         if name is None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, _FAULT)
         try:
-            policies = _policies(info)
+            policies = policies_of(info)
         except AccessError as error:
             raise RequestRefused(ResponseCode.NO_PERMISSION, str(error)) from error
         return await self._change(request, lambda old: old.merge_acl(name, policies), subject_of(name))
@@ -204,16 +205,6 @@ def _subject(subject: str | None) -> str:
 def _filter(text: str | None) -> str:
     """The text of a filter. As in RocketMQ a blank one is none."""
     return text if text and text.strip() else ""
-
-
-def _policies(acl: AclInfo) -> list[Policy]:
-    """The policies of a request. One without entries is left out. Raises AccessError."""
-    policies = []
-    for policy in acl.policies:
-        entries = [parse_entry(info.resource, info.actions, info.source_ips, info.decision) for info in policy.entries]
-        if entries:
-            policies.append(Policy(PolicyType.of(policy.policy_type) or PolicyType.CUSTOM, tuple(entries)))
-    return policies
 
 
 def _shown_user(user: User) -> dict[str, Any]:

@@ -75,10 +75,12 @@ COMMANDS = {
     "namesrv get": ("servers", "namesrv_get"),
     "namesrv set": ("servers", "namesrv_set"),
     **{
-        f"{kind} {verb}": ("java_broker.auth", f"{kind}_{verb}")
+        f"{kind} {verb}": (f"{kind}s", f"{kind}_{verb}")
         for kind in ("user", "acl")
         for verb in ("list", "get", "create", "update", "delete", "copy")
     },
+    "acl check": ("access_check", "acl_check"),
+    "acl import": ("access_import", "acl_import"),
     **{
         f"lite {what}": ("java_broker.lite", f"lite_{what}")
         for what in ("broker", "parent", "topic", "client", "group")
@@ -108,8 +110,8 @@ _GROUPS = {
     "message": "Single messages: find, print, send.",
     "producer": "Producers that are connected.",
     "connection": "Connections of consumers and producers.",
-    "user": "Users of RocketMQ 5 (authenticationEnabled).",
-    "acl": "What the users of RocketMQ 5 may do (authorizationEnabled).",
+    "user": "Users (authenticationEnabled).",
+    "acl": "What users may do (authorizationEnabled): policies, a check, imports.",
     "lite": "Lite topics of RocketMQ's brokers.",
     "report": "The files of mqadmin's exportConfigs, exportMetrics and exportMetadata.",
     "dlq": "Dead letters: list, export, send again.",

@@ -56,16 +56,21 @@ class Target(NamedTuple):
 
 
 class Session:
-    """One run of a command.
+    """One run of a command. ``connect`` returns the client's settings; a command without a cluster calls it never.
 
     Rows are printed as a table, or as JSON with ``is_json``. A server that does not answer is named on stderr, and the
     exit code is then 1.
     """
 
-    def __init__(self, config: ClientConfig, *, is_json: bool) -> None:
-        self.config, self.is_json = config, is_json
+    def __init__(self, connect: Callable[[], ClientConfig], *, is_json: bool) -> None:
+        self._connect, self.is_json = connect, is_json
         self.code = DONE
         self._named = set[str]()
+
+    @cached_property
+    def config(self) -> ClientConfig:
+        """The settings of a client. Raises BadParameter without a name server, ConfigError for a wrong value."""
+        return self._connect()
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -248,9 +253,11 @@ def _with_options(command: Callable[..., None], added: Mapping[str, Any]) -> Cal
     def run(**given: Any) -> None:
         options = {name: given.pop(name) for name in shared}
         profile = options.pop("profile")
-        config = _client_config(ClusterConnection.read(options, profile), given.pop("client_keys"))
+        client_keys: list[str] | None = given.pop("client_keys")
         interval_s: float | None = given.pop("watch", None)
-        session = Session(config, is_json=given.pop("json"))
+        session = Session(
+            lambda: _client_config(ClusterConnection.read(options, profile), client_keys), is_json=given.pop("json")
+        )
         require_range(given.get("begin"), given.get("end"))
         try:
             with client_warnings():

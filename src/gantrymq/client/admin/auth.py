@@ -1,7 +1,6 @@
-"""The users of RocketMQ 5 and what each may do (its "ACL 2.0").
+"""The users of RocketMQ 5 and what each may do (its "ACL 2.0"), at a broker with ``authenticationEnabled``.
 
-A broker with ``authenticationEnabled`` and ``authorizationEnabled`` has them. gantrymq's broker refuses these requests:
-its accounts are in plain_acl.yml.
+RocketMQ's brokers return passwords (:meth:`AuthAdmin.user`), gantrymq's do not.
 
 Source: DefaultMQAdminExtImpl, MQClientAPIImpl.
 """
@@ -40,9 +39,16 @@ BodyT = TypeVar("BodyT", bound=Body)
 class AuthAdmin(AdminBase):
     """Users and their policies, at one broker. ``broker`` is its address."""
 
-    def create_user(self, broker: str, username: str, password: str, user_type: str | None = None) -> None:
-        """Create a user. ``user_type`` is Super or Normal, the default (createUser)."""
-        user = UserInfo(username=username, password=password, user_type=user_type)
+    def create_user(
+        self,
+        broker: str,
+        username: str,
+        password: str,
+        user_type: str | None = None,
+        user_status: str | None = None,
+    ) -> None:
+        """Create a user: Super or Normal, the default; enable, the default, or disable (createUser)."""
+        user = UserInfo(username=username, password=password, user_type=user_type, user_status=user_status)
         self._client.call(broker, order(CreateUserRequestHeader(username=username), user.encode()))
 
     def update_user(
@@ -59,11 +65,11 @@ class AuthAdmin(AdminBase):
         self._client.call(broker, order(UpdateUserRequestHeader(username=username), user.encode()))
 
     def delete_user(self, broker: str, username: str) -> None:
-        """Delete a user (deleteUser)."""
+        """Delete a user and its policies (deleteUser)."""
         self._client.call(broker, order(DeleteUserRequestHeader(username=username)))
 
     def user(self, broker: str, username: str) -> UserInfo | None:
-        """A user with its password; None if there is none (getUser)."""
+        """A user; None if there is none (getUser)."""
         return self._client.call(broker, _one_or_none(GetUserRequestHeader(username=username), UserInfo))
 
     def users(self, broker: str, name_filter: str | None = None) -> list[UserInfo]:

@@ -12,6 +12,8 @@ from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.requests import calls
 from gantrymq.client.requests.calls import Call, body_of, success
+from gantrymq.config.auth_settings import CREDENTIALS
+from gantrymq.config.keys import MASK
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.fastjson import loads
@@ -137,8 +139,9 @@ class ServerAdmin(AdminBase):
         self._client.call(broker, order(ExportRocksDBConfigToJsonRequestHeader(config_type=";".join(kinds))))
 
     def broker_config(self, broker: str) -> dict[str, str]:
-        """A broker's settings (getBrokerConfig)."""
-        return self._client.call(broker, _properties(RequestCode.GET_BROKER_CONFIG))
+        """A broker's settings (getBrokerConfig). Passwords, which RocketMQ's brokers send, are masked."""
+        settings = self._client.call(broker, _properties(RequestCode.GET_BROKER_CONFIG))
+        return {key: MASK if key in CREDENTIALS and value else value for key, value in settings.items()}
 
     def update_broker_config(
         self, settings: Mapping[str, str], *, broker: str | None = None, cluster: str | None = None

@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 from gantrymq.auth.decision import UserPermissions
 from gantrymq.auth.directory import subject_of
 from gantrymq.auth.policies import NO_POLICIES, Acl, Policy, PolicyType, parse_entry
-from gantrymq.auth.users import User, UserStatus, UserType
+from gantrymq.auth.users import User, UserStatus, UserType, standing_refusal
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.errors import AccessError, GantrymqError, RemotingError
 from gantrymq.grpc.brokers.cache import Cache
@@ -143,14 +143,9 @@ class ClusterUsers:
     async def _decide(self, proof: CallerProof, accesses: Accesses) -> None:
         """Raise CallError if a user is not one of RocketMQ's brokers, or its policies deny one of ``accesses``."""
         name = proof.access_key
-        shown = name[:_NAME_SHOWN]
         user: User | None = await self._users.get(name, lambda: self._find_user(name))
-        if user is None:
-            raise _unauthorized(f"User:{shown} is not found.")
-        if user.is_disabled:
-            raise _unauthorized(f"User:{shown} is disabled.")
-        if not proof.is_signed(user.password):
-            raise _unauthorized("check signature failed.")
+        if user is None or user.is_disabled or not proof.is_signed(user.password):
+            raise _unauthorized(standing_refusal(name[:_NAME_SHOWN], user) or "check signature failed.")
         if not self._checks_policies or user.is_super:
             return
         acl: Acl | None = await self._acls.get(name, lambda: self._find_acl(name))
