@@ -402,8 +402,10 @@ async def test_waiting_pull_is_refused_after_change_of_its_user(guarded: Guarded
         "consumerGroup": "G", "topic": "T", "queueId": "0", "queueOffset": "1", "maxMsgNums": "1", "sysFlag": "6",
         "commitOffset": "0", "suspendTimeoutMillis": "20000", "subVersion": "0", "subscription": "*",
     }  # fmt: skip
+    await guarded.case.dispatched(1)  # a pull from beyond the end of the queue is answered at once
     waiting = asyncio.ensure_future(guarded.ask(RequestCode.PULL_MESSAGE, ALICE, **fields))
-    await asyncio.sleep(0.2)
+    while not len(guarded.case.server.sessions.holds) and not waiting.done():
+        await asyncio.sleep(0.001)
     if change == "delete":
         assert (await guarded.ask(3003, username="alice"))[0] == OK
     elif change == "policy":
