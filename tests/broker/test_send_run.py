@@ -98,6 +98,21 @@ def test_pipelined_equal_sends_form_one_run(rng: random.Random) -> None:
     assert run.largest_queue_id == 3
 
 
+def test_longest_run_is_not_changed_by_the_next_one() -> None:
+    """A slice of all columns of the finder's own array is contiguous, so ``ascontiguousarray`` returned it itself."""
+    frames = [send_frame(i, b"%d" % i) for i in range(1000)]
+    data, finder = b"".join(frames), FindSendRun()
+    longest = finder(data, 0)
+    assert longest is not None
+    after = finder(data, longest.end)
+    assert after is not None
+    assert len(longest) + len(after) == 1000
+    for run, begin in ((longest, 0), (after, len(longest))):
+        for i in (0, len(run) - 1):
+            at, length = run.columns[rows.BODY_AT, i], run.columns[rows.BODY_LENGTH, i]
+            assert data[at : at + length] == b"%d" % (begin + i)
+
+
 @pytest.mark.parametrize(
     "third",
     [

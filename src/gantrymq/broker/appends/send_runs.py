@@ -103,7 +103,7 @@ class FindSendRun:
             return None
         run = SendRun(self.code, data, begin, end)
         run.wire, run.text = wire, self._text[:used].copy()
-        run.columns = np.ascontiguousarray(columns[:, :count])
+        run.columns = columns[:, :count].copy()
         topic_at, length = int(columns[send_columns.TOPIC_AT, 0]), int(columns[send_columns.TOPIC_LENGTH, 0])
         run.topic = data[topic_at : topic_at + length].decode("ascii")
         run.body_bytes, run.unique_key_bytes, run.largest_queue_id = bodies, keys, queue_id
