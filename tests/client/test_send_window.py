@@ -98,10 +98,11 @@ def test_message_larger_than_window_is_sent_alone() -> None:
         window, told = SendWindow(10, 100), list[str]()
 
         async def send(name: str, size_bytes: int) -> None:
-            async with window.entered(size_bytes):
-                told.append(name)
-                await asyncio.sleep(0)
-                told.append(name)
+            await window.enter(size_bytes)
+            told.append(name)
+            await asyncio.sleep(0)
+            told.append(name)
+            window.leave(size_bytes)
 
         await asyncio.gather(send("small", 60), send("large", 500), send("other", 60))
         assert window.under_way == 0
@@ -113,20 +114,16 @@ def test_message_larger_than_window_is_sent_alone() -> None:
 def test_cancelled_wait_for_window_takes_no_room() -> None:
     async def scenario() -> None:
         window = SendWindow(1, 100)
-        async with window.entered(1):
-
-            async def wait() -> None:
-                async with window.entered(1):
-                    raise AssertionError("never")
-
-            waiting = asyncio.ensure_future(wait())
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            assert window.under_way == 1
+        await window.enter(1)
+        waiting = asyncio.ensure_future(window.enter(1))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert window.under_way == 1
+        window.leave(1)
         assert await window.drain(1)
-        async with window.entered(1):
-            assert window.under_way == 1
+        await window.enter(1)
+        assert window.under_way == 1
 
     asyncio.run(scenario())
 

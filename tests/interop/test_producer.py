@@ -72,6 +72,26 @@ def test_java_gets_what_we_send(cluster: JavaCluster, form: SerializeType, kind:
     assert len(got) == 50
 
 
+def test_messages_of_automatic_batches_have_their_places_at_the_real_broker(cluster: JavaCluster) -> None:
+    sent = [Message("AutoBatched", b"%d" % number, tags=f"t{number % 3}") for number in range(200)]
+    with Producer(cluster.namesrv, auto_batch=True) as producer:
+        producer.send(Message("AutoBatched", b"first"))
+        futures = [producer.send_async(message) for message in sent]
+        results = {future.result().msg_id: future.result() for future in futures}
+    got: dict[str, Any] = {}
+    deadline = time.monotonic() + 60
+    while not results.keys() <= got.keys():  # the broker dispatches behind its answers
+        assert time.monotonic() < deadline
+        got = {pulled["uniqKey"]: pulled for pulled in cluster.pull("AutoBatched", len(got) + 250)}
+    assert len(got) == len(results) + 1 == 201
+    for message, (msg_id, result) in zip(sent, results.items(), strict=True):
+        pulled = got[msg_id]
+        assert pulled["bodySha256"] == hashlib.sha256(message.body).hexdigest()
+        assert (pulled["queueId"], pulled["queueOffset"]) == (result.queue.queue_id, result.queue_offset)
+        assert pulled["properties"]["TAGS"] == message.tags
+        assert result.offset_msg_id.endswith(f"{pulled['phyOffset']:016X}")
+
+
 def test_sends_to_queue_by_selector_and_one_way_arrive(cluster: JavaCluster) -> None:
     with Producer(cluster.namesrv) as producer, PullClient(ClientConfig(cluster.namesrv)) as client:
         first = producer.send(Message("Chosen", b"x"))

@@ -15,6 +15,7 @@ from gantrymq.errors import RemotingCommandError
 _HEAD = struct.Struct(">IIIiI")
 _U16 = struct.Struct(">H")
 MAX_PROPERTIES_LENGTH = 0x7FFF
+BATCHED_BYTES = _HEAD.size + _U16.size  # what a message of a batch has beside its body and properties
 
 
 class BatchedMessage(NamedTuple):

@@ -21,6 +21,7 @@ from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.connection.heartbeats import Heartbeats
 from gantrymq.client.hooks import SendHooks
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
+from gantrymq.client.producer.auto_batch import AutoBatch
 from gantrymq.client.producer.outgoing import OutgoingMessage, check_batch, check_message, prepare, prepare_batch
 from gantrymq.client.producer.publish_routes import PublishRoutes
 from gantrymq.client.producer.request_reply import PendingReplies, create_reply_message
@@ -82,10 +83,12 @@ class AsyncProducer:
         beat = partial(_heartbeat, self._config.producer_group)
         heartbeats = self._heartbeats = Heartbeats(self._client, beat, self._routes.masters)
         self._sender = MessageSender(self._client, self._routes, self._heartbeats, self._config, self._clock)
+        self._batches = AutoBatch(self._sender, self._config) if config.auto_batch else None
         self._window = SendWindow(config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size)
         self._end = partial(
             _end,
             self._replies,
+            self._batches,
             self._window,
             self._routes,
             self._heartbeats,
@@ -226,6 +229,8 @@ class AsyncProducer:
         Raises MQClientError if that takes longer than ``timeout_ms``.
         """
         self._client.loop.check()
+        if self._batches is not None:
+            self._batches.flush()
         if not await self._window.drain(None if timeout_ms is None else timeout_ms / 1000):
             raise flush_timeout_error(self._window.under_way, timeout_ms)
 
@@ -317,10 +322,16 @@ class AsyncProducer:
     ) -> SendResult:
         self._check_open()
         check_way(queue, timeout_ms)
-        async with self._window.entered(len(outgoing.body)):
+        size_bytes = len(outgoing.body)
+        await self._window.enter(size_bytes)
+        try:
             if not leaves():
                 raise asyncio.CancelledError
+            if self._batches is not None:
+                return await self._batches.send(outgoing, queue, timeout_ms)
             return await self._sender.send(outgoing, queue, timeout_ms)
+        finally:
+            self._window.leave(size_bytes)
 
     async def deliver_oneway(
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None = None
@@ -332,8 +343,12 @@ class AsyncProducer:
     async def _deliver_oneway(self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None) -> None:
         self._check_open()
         check_way(queue, None)
-        async with self._window.entered(len(outgoing.body)):
+        size_bytes = len(outgoing.body)
+        await self._window.enter(size_bytes)
+        try:
             await self._sender.send_oneway(outgoing, queue)
+        finally:
+            self._window.leave(size_bytes)
 
     def _check_open(self) -> None:
         self._client.loop.check()
@@ -346,6 +361,7 @@ class AsyncProducer:
 
 async def _end(
     replies: PendingReplies,
+    batches: AutoBatch | None,
     window: SendWindow,
     routes: PublishRoutes,
     heartbeats: Heartbeats,
@@ -355,6 +371,8 @@ async def _end(
     group: str,
 ) -> None:
     replies.close()
+    if batches is not None:
+        batches.flush()
     await window.drain(wait_s)
     if tracing is not None:
         await tracing.dispatcher.close()

@@ -8,7 +8,7 @@ Source: Validators, DefaultMQProducerImpl.sendKernelImpl, MessageBatch, SendMess
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,16 +27,20 @@ from gantrymq.model.message import (
     PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_INSTANCE_ID,
     PROPERTY_KEYS,
+    PROPERTY_LITE_TOPIC,
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_MESSAGE_TYPE,
     PROPERTY_PRIORITY,
+    PROPERTY_PRODUCER_GROUP,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     REPLY_TYPE,
+    TIMER_PROPERTIES,
     Message,
     is_delayed,
     is_of_bytes,
@@ -203,6 +207,13 @@ def _levels(config: ProducerConfig) -> str:
 
 
 MAX_PROPERTIES_BYTES = 0x7FFF
+# A broker ignores these in a message of a batch, or stores the whole batch otherwise.
+_ALONE = frozenset(
+    (
+        PROPERTY_DELAY, *TIMER_PROPERTIES, PROPERTY_TRANSACTION_PREPARED, PROPERTY_PRODUCER_GROUP, PROPERTY_PRIORITY,
+        PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_MESSAGE_TYPE, PROPERTY_LITE_TOPIC,
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +221,8 @@ class OutgoingMessage:
     """The parts of a send that do not depend on the queue. ``ids`` are the messages' ids, comma-joined for a batch.
 
     ``correlation_id`` is that of a request that waits for a reply, ``context`` what the producer's hooks get.
+    ``is_batchable`` says whether the message may leave in a batch that the producer makes, ``waits`` whether its
+    acknowledgement waits for the store. Such a batch has its messages as ``parts``.
     """
 
     topic: str
@@ -223,11 +236,16 @@ class OutgoingMessage:
     max_reconsume_times: int | None = None
     correlation_id: str | None = None
     context: SendMessageContext | None = None
+    is_batchable: bool = False
+    waits: bool = True
+    parts: Sequence[OutgoingMessage] = ()
 
     def note(self, queue: MessageQueue, broker_address: str) -> None:
         """Set the queue and the broker in the context that hooks see."""
         if self.context is not None:
             self.context.queue, self.context.broker_address = queue, broker_address
+        for part in self.parts:
+            part.note(queue, broker_address)
 
     def request(self, config: ProducerConfig, queue: MessageQueue, born_ms: int) -> RemotingCommand:
         """A new request for a queue; each attempt needs its own."""
@@ -269,6 +287,9 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
         times,
         RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2,
         max_times,
+        is_batchable=not (sys_flag or times or is_reply or topic.startswith(RETRY_PREFIX))
+        and _ALONE.isdisjoint(properties),
+        waits=message.wait_store_msg_ok,
     )
 
 
@@ -311,6 +332,17 @@ def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config
         0,
         RequestCode.SEND_BATCH_MESSAGE,
     )
+
+
+def join_messages(messages: Sequence[OutgoingMessage]) -> OutgoingMessage:
+    """The batch of prepared messages that are batchable, of one topic, and wait alike. It has their ids."""
+    first = messages[0]
+    ids = ",".join([message.ids for message in messages])
+    body = encode_batch(
+        [BatchedMessage(message.flag, message.body, message.properties.encode()) for message in messages]
+    )
+    own = {PROPERTY_WAIT: _boolean(first.waits), PROPERTY_UNIQ_KEY: first.ids}
+    return OutgoingMessage(first.topic, ids, body, _text(own), 0, 0, 0, RequestCode.SEND_BATCH_MESSAGE, parts=messages)
 
 
 def _packed(body: bytes, sys_flag: int, config: ProducerConfig) -> tuple[bytes, int]:

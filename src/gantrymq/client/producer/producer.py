@@ -8,10 +8,12 @@ Source: DefaultMQProducer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from gantrymq.client.arguments import checked
 from gantrymq.client.producer.async_producer import AsyncProducer, flush_timeout_error
@@ -22,6 +24,7 @@ from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.send_result import SendResult
 from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
+from gantrymq.errors import MQClientError
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.message_queue import MessageQueue
 
@@ -40,6 +43,7 @@ class Producer:
         self._window = BlockingSendWindow(
             config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size
         )
+        self._under_way: set[asyncio.Task[SendResult]] = set()
         self._loop = LoopThread("producer")
         self._producer = self._loop.make(lambda: _started(self._make(config)))
         close_when_dropped(self, self._loop, self._producer.close)
@@ -119,26 +123,26 @@ class Producer:
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
     ) -> Future[SendResult]:
         try:
-            under_way, sending = self._submit(outgoing, queue, timeout_ms)
+            return self._submit(outgoing, queue, timeout_ms)
         except BaseException as error:
             self._producer.abandon(outgoing, error)
             raise
-        under_way.add_done_callback(sending.ended)
-        return sending.sent
 
     def _submit(
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
-    ) -> tuple[Future[SendResult], _Sending]:
+    ) -> Future[SendResult]:
         check_way(queue, timeout_ms)
         size_bytes = len(outgoing.body)
         self._loop.check_open()
         self._window.enter(size_bytes, wait=not self._loop.is_current)
-        sending = _Sending(lambda: self._window.leave(size_bytes))
+        sending = _Sending(partial(self._window.leave, size_bytes))
+        deliver = partial(self._producer.deliver, outgoing, queue, timeout_ms, sending.leaves)
         try:
-            return self._loop.submit(self._producer.deliver(outgoing, queue, timeout_ms, sending.leaves)), sending
+            self._loop.post(partial(sending.begin, deliver, self._under_way))
         except BaseException:
             self._window.leave(size_bytes)
             raise
+        return sending.sent
 
     def send_batch(
         self,
@@ -187,17 +191,28 @@ class _Sending:
         self.sent: Future[SendResult] = Future()
         self._done, self._left = done, False
 
+    def begin(
+        self, deliver: Callable[[], Coroutine[Any, Any, SendResult]], under_way: set[asyncio.Task[SendResult]]
+    ) -> None:
+        """Begin the send, in the loop's thread. ``under_way`` has its task until it ends."""
+        task = asyncio.get_running_loop().create_task(deliver())
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+        task.add_done_callback(self._ended)
+
     def leaves(self) -> bool:
         """Mark the message as leaving. Returns False if the caller cancelled it before."""
         self._left = True
         return self.sent.set_running_or_notify_cancel()
 
-    def ended(self, under_way: Future[SendResult]) -> None:
+    def _ended(self, task: asyncio.Task[SendResult]) -> None:
         """Copy the result of the send to the caller's future."""
         self._done()
         if (not self._left and not self.leaves()) or self.sent.cancelled():
             return
-        try:
-            self.sent.set_result(under_way.result())
-        except (Exception, CancelledError) as error:
+        if task.cancelled():
+            self.sent.set_exception(MQClientError("the producer was closed meanwhile"))
+        elif (error := task.exception()) is not None:
             self.sent.set_exception(error)
+        else:
+            self.sent.set_result(task.result())

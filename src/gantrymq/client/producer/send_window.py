@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 
 class _Room:
@@ -26,6 +24,12 @@ class _Room:
         """Whether a message of this size may enter."""
         enough = self.messages < self._most_messages and self.bytes + size_bytes <= self._most_bytes
         return enough or self.messages == 0
+
+    @property
+    def has_quarter(self) -> bool:
+        """Whether a quarter of both is free, or nothing is used."""
+        quarter = 4 * self.messages <= 3 * self._most_messages and 4 * self.bytes <= 3 * self._most_bytes
+        return quarter or self.messages == 0
 
     def enter(self, size_bytes: int) -> None:
         """Count a message that enters."""
@@ -52,19 +56,18 @@ class SendWindow:
         """The number of messages that have entered or wait to enter."""
         return self._room.messages + len(self._waiting)
 
-    @asynccontextmanager
-    async def entered(self, size_bytes: int) -> AsyncIterator[None]:
-        """Wait until a message of this size fits, and keep its room for the duration of the block."""
+    async def enter(self, size_bytes: int) -> None:
+        """Wait until a message of this size fits, and take its room, which :meth:`leave` returns."""
         self._idle.clear()
         if self._waiting or not self._room.fits(size_bytes):
             await self._wait(size_bytes)
         else:
             self._room.enter(size_bytes)
-        try:
-            yield
-        finally:
-            self._room.leave(size_bytes)
-            self._admit()
+
+    def leave(self, size_bytes: int) -> None:
+        """Release the room of a message whose send has ended."""
+        self._room.leave(size_bytes)
+        self._admit()
 
     async def drain(self, timeout_s: float | None) -> bool:
         """Wait until nothing is under way; returns False if ``timeout_s`` ends first."""
@@ -99,7 +102,12 @@ class SendWindow:
 
 
 class BlockingSendWindow:
-    """The window of threads. Thread rule: any thread."""
+    """The window of threads. A sender that waits goes on when a quarter of the room is free, or all of it.
+
+    With every message that leaves it would be woken for one message, and threads would be switched once a message.
+
+    Thread rule: any thread.
+    """
 
     def __init__(self, most_messages: int, most_bytes: int) -> None:
         self._room = _Room(most_messages, most_bytes)
@@ -116,7 +124,8 @@ class BlockingSendWindow:
         """Release the room of a message whose send has ended."""
         with self._changed:
             self._room.leave(size_bytes)
-            self._changed.notify_all()
+            if self._room.has_quarter:
+                self._changed.notify_all()
 
     def drain(self, timeout_s: float | None) -> int:
         """Wait until nothing is under way, at most ``timeout_s``; returns how many messages still are."""

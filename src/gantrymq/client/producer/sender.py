@@ -71,6 +71,13 @@ class MessageSender:
             return await self._attempt(outgoing, route, chosen, max(left_ms, 1))
         return await self._send_anywhere(outgoing, route, wait_ms, began_ms)
 
+    async def choose(self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector) -> MessageQueue:
+        """The given queue, or the one that the selector chooses. Raises MQClientError if it is not of the topic."""
+        route = await self._routes.find(outgoing.topic, self._config.send_msg_timeout_ms)
+        chosen = _of_topic(_chosen(route, queue), outgoing.topic, self._config.namespace)
+        assert chosen is not None, "a queue or a selector is given"
+        return chosen
+
     async def send_oneway(self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None) -> None:
         """Send a message one-way, to the given or chosen queue."""
         route = await self._routes.find(outgoing.topic, self._config.send_msg_timeout_ms)

@@ -26,6 +26,11 @@ class ProducerConfig(ClientConfig):
     bodies, are under way. RocketMQ has these limits only with ``enableBackpressureForAsyncMode``, and a send above them
     fails.
 
+    With ``auto_batch`` plain messages that are sent at about the same time, without a time limit of their own, leave in
+    one request of up to ``batch_max_bytes``; each has its own result. A message waits for others at most
+    ``batch_max_delay_ms``, and only while an earlier request of its topic is under way. While
+    ``total_batch_max_bytes`` wait, messages leave alone.
+
     ``trace`` True traces each message to RMQ_SYS_TRACE_TOPIC; a text is the name of another topic. ``hooks`` are called
     before and after each send (:class:`gantrymq.client.hooks.SendMessageHook`).
     """
@@ -45,6 +50,10 @@ class ProducerConfig(ClientConfig):
     back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, min_value=1)
     # RocketMQ has 100 MiB. On a slow link the last of that many bytes would leave after the time limit of a send.
     back_pressure_for_async_send_size: int = key("backPressureForAsyncSendSize", 16 * 1024 * 1024, min_value=1)
+    auto_batch: bool = key("autoBatch", False)
+    batch_max_delay_ms: int = key("batchMaxDelayMs", 10, min_value=1, max_value=30_000)
+    batch_max_bytes: int = key("batchMaxBytes", 32 * 1024, min_value=1, max_value=2 * 1024 * 1024)
+    total_batch_max_bytes: int = key("totalBatchMaxBytes", 32 * 1024 * 1024, min_value=1)
     trace: bool | str = False
     hooks: Sequence[SendMessageHook | EndTransactionHook] = ()
 
@@ -74,5 +83,9 @@ class ProducerSettings(ClientSettings, total=False):
     default_topic_queue_nums: int
     back_pressure_for_async_send_num: int
     back_pressure_for_async_send_size: int
+    auto_batch: bool
+    batch_max_delay_ms: int
+    batch_max_bytes: int
+    total_batch_max_bytes: int
     trace: bool | str
     hooks: Sequence[SendMessageHook | EndTransactionHook]

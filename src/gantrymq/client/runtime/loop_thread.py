@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
@@ -55,6 +56,7 @@ class LoopThread:
         self._closer = 0
         self._ended = threading.Event()
         self._process = OwnProcess(name)
+        self._posted: deque[Callable[[], None]] = deque()
 
     @property
     def is_current(self) -> bool:
@@ -67,6 +69,31 @@ class LoopThread:
         The future raises it if the loop is closed before the coroutine ends.
         """
         return self._begin(_Call(work))
+
+    def post(self, act: Callable[[], None]) -> None:
+        """Call ``act`` in the loop's thread, without waiting; it must not raise. Raises MQClientError after the close.
+
+        Many calls share one wake-up of the loop, which costs a system call and a switch of threads.
+        """
+        self._process.check()
+        with self._lock:
+            if self._closed:
+                raise MQClientError(f"the {self._name} is closed")
+            self._posted.append(act)
+            if len(self._posted) > 1:
+                return
+            try:
+                self._loop.call_soon_threadsafe(self._act_posted)
+            except RuntimeError as error:  # a signal handler closed it after the check of _closed
+                raise MQClientError(f"the {self._name} is closed") from error
+
+    def _act_posted(self) -> None:
+        """Do what was posted. Each entry stays until it is done: a thread that finds one need not wake the loop."""
+        for _ in range(len(self._posted)):
+            self._posted[0]()
+            self._posted.popleft()
+        if self._posted:
+            self._loop.call_soon(self._act_posted)
 
     def _begin(self, call: _Call[T]) -> Future[T]:
         try:
