@@ -291,8 +291,9 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
             batch = self._fetched.take(monotonic_ms(self._clock))
             left_s = deadline - loop.time()
             if batch is not None:
-                for message in batch.messages:
-                    message.topic = without_namespace(self._config.namespace, message.topic)
+                if namespace := self._config.namespace:
+                    for message in batch.messages:
+                        message.topic = without_namespace(namespace, message.topic)
                 return batch
             if left_s <= 0:
                 return None

@@ -94,7 +94,7 @@ def pulled_messages(
 
 def restore_topic(message: ReceivedMessage, retry_topic: str, namespace: str) -> None:
     """Give a message of the retry topic its original topic, and remove the namespace."""
-    origin = message.properties.get(PROPERTY_RETRY_TOPIC)
-    if origin is not None and message.topic == retry_topic:
-        message.topic = origin
-    message.topic = without_namespace(namespace, message.topic)
+    if message.topic == retry_topic:  # first, because other messages need not decode their properties
+        message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, retry_topic)
+    if namespace:
+        message.topic = without_namespace(namespace, message.topic)
