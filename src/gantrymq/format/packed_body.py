@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from gantrymq.model import flags
 from gantrymq.model.message import StoredMessage
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
+
+M = TypeVar("M", bound=StoredMessage)
 
 LIMIT_KEY = "maxDecompressedBodySize"
 _CHUNK_BYTES = 128 << 10
@@ -97,7 +100,7 @@ def decompress(body: bytes, sys_flag: int, limit: int = MAX_DECOMPRESSED_BODY_SI
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def with_decompressed_body(message: StoredMessage, limit: int = MAX_DECOMPRESSED_BODY_SIZE) -> StoredMessage:
+def with_decompressed_body(message: M, limit: int = MAX_DECOMPRESSED_BODY_SIZE) -> M:
     """The message as its producer made it: a compressed body is decompressed, and its flag is cleared.
 
     Raises ValueError as :func:`decompress` does.

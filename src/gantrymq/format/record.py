@@ -318,7 +318,7 @@ def decode_record(buffer: memoryview, position: int, layout: Layout) -> StoredMe
     body_at, topic_at = position + layout.body_at, position + layout.topic_at
     properties_at = position + layout.properties_at
     return StoredMessage(
-        _topic(bytes(buffer[topic_at : topic_at + layout.topic_length])),
+        decode_topic(bytes(buffer[topic_at : topic_at + layout.topic_length])),
         queue_id,
         queue_offset,
         phy_offset,
@@ -326,9 +326,9 @@ def decode_record(buffer: memoryview, position: int, layout: Layout) -> StoredMe
         flag,
         sys_flag,
         born_timestamp_ms,
-        _host(born_host),
+        decode_host(born_host),
         store_timestamp_ms,
-        _host(store_host),
+        decode_host(store_host),
         reconsume_times,
         prepared_transaction_offset,
         body_crc,
@@ -339,5 +339,5 @@ def decode_record(buffer: memoryview, position: int, layout: Layout) -> StoredMe
 
 
 # Most records have one of a few hosts and topics.
-_host = lru_cache(maxsize=1024)(Host.from_bytes)
-_topic = lru_cache(maxsize=1024)(decode_utf8)
+decode_host = lru_cache(maxsize=1024)(Host.from_bytes)
+decode_topic = lru_cache(maxsize=1024)(decode_utf8)

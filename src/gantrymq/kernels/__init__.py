@@ -24,6 +24,7 @@ module                  content
 ``jit``, ``intrinsics`` how kernels compile; machine instructions that Python lacks
 ``crc``                 CRC-32
 ``scan``                records of a commit log into the column matrix
+``cut``, ``cuts``       records without their bodies; its call for clients (no Numba, no NumPy)
 ``entries``, ``text``   properties of a record; UTF-8 and Java's String.hashCode
 ``queues``              dispatch to consume queues; checks of their units
 ``index``               keys, index files; comparing the index file of a killed process with the log

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import lru_cache
+from typing import TypeVar
 
 from gantrymq.model.host import Host
 from gantrymq.model.java import string_hash
@@ -141,12 +143,51 @@ def is_of_bytes(body: object) -> bool:
         return False
 
 
+Readers = Mapping[str, Callable[[bytes], object]]
+"""Reads a field, by its name, from a record without its body."""
+
+
+class _LazyFields:
+    """Decodes a field at its first use.
+
+    The obvious way, a property for each field, calls Python code at every access. Here a field that is not decoded yet
+    is an empty slot, for which Python calls ``__getattr__``. It fills the slot, and later accesses read the slot. A
+    message made by its constructor has no empty slot.
+
+    The message has its own copy of the record, and of the body. A view of a pull's bytes would save the copy, but one
+    message that a program keeps would keep the whole pull.
+    """
+
+    __slots__ = ("_readers", "_record")
+    _readers: Readers
+    _record: bytes
+
+    def __getattr__(self, name: str) -> object:
+        read = None if name in _LazyFields.__slots__ else _readers_of(self).get(name)
+        if read is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        value = read(self._record)
+        setattr(self, name, value)
+        return value
+
+    def __getstate__(self) -> tuple[None, dict[str, object]]:
+        """The fields, for copy and pickle: as of a message that was never lazy."""
+        return None, {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+
+def _readers_of(message: _LazyFields) -> Readers:
+    try:
+        return message._readers
+    except AttributeError:  # it was made by its constructor
+        return {}
+
+
 @dataclass(slots=True)
-class StoredMessage:
+class StoredMessage(_LazyFields):
     """A message as read from a store (RocketMQ's MessageExt).
 
     ``body`` is as stored, not decompressed; ``body_crc`` is the stored value. ``size_bytes`` is the size of the
-    whole record, ``version`` 1 or 2.
+    whole record, ``version`` 1 or 2. The other fields of a message that was read are decoded at their first use.
     """
 
     topic: str
@@ -181,6 +222,16 @@ class StoredMessage:
     def msg_id(self) -> str:
         """The offset message id: store host and physical offset in upper-case hexadecimal."""
         return message_id(self.store_host, self.phy_offset)
+
+
+M = TypeVar("M", bound=StoredMessage)
+
+
+def lazy_message(kind: type[M], body: bytes, record: bytes, readers: Readers) -> M:
+    """A message that reads its fields, except ``body``, from its record without the body at their first use."""
+    message = object.__new__(kind)
+    message.body, message._record, message._readers = body, record, readers
+    return message
 
 
 def message_for_queue(stored: StoredMessage, topic: str, queue_id: int, properties: dict[str, str]) -> Message:

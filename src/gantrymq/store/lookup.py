@@ -27,6 +27,7 @@ from gantrymq.store.queue.consume_queues import ConsumeQueues
 MAX_PULL_BYTES = 128 << 20
 _ENTRIES_A_READ = 512
 
+F = TypeVar("F")
 T = TypeVar("T")
 
 
@@ -100,11 +101,14 @@ class MessageLookup:
     def _fill(
         self, queue: ConsumeQueue, result: GetMessageResult, max_msgs: int, max_bytes: int, tags: TagFilter | None
     ) -> None:
-        total_bytes = 0
+        total_bytes, tags = 0, None if tags is None or tags.matches_all else tags
+        if tags is None:
+            total_bytes = self._fill_together(queue, result, max_msgs, max_bytes)
+            if len(result.messages) >= max(max_msgs, 1) or result.next_begin_offset >= result.max_offset:
+                return
         # The number of examined units is limited: a filter that matches nothing must not hold a caller for ever.
         look_at = max(self.config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
         gone_until = -1
-        tags = None if tags is None or tags.matches_all else tags
         # Without a filter, read only the units that are returned and one more, which shows whether the queue continues.
         at_once = _ENTRIES_A_READ if tags is not None else min(max(max_msgs, 0) + 1, _ENTRIES_A_READ)
         for offset, entry in self.iterate(queue, result.next_begin_offset, result.max_offset, at_once):
@@ -125,6 +129,29 @@ class MessageLookup:
                 result.messages.append(message)
                 result.status = GetMessageStatus.FOUND
                 total_bytes += entry.size_bytes
+
+    def _fill_together(self, queue: ConsumeQueue, result: GetMessageResult, max_msgs: int, max_bytes: int) -> int:
+        """Read the next messages without a filter in one step, if all of them are there. Returns their size in bytes.
+
+        If one is missing, the result does not change, and the units are read one by one.
+        """
+        begin = result.next_begin_offset
+        wanted = min(max(max_msgs, 1), _ENTRIES_A_READ, result.max_offset - begin)
+        offsets: list[int] = []
+        sizes: list[int] = []
+        total_bytes = 0
+        for phy_offset, size, _ in queue.entries(begin, wanted)[:wanted].tolist():
+            if offsets and total_bytes + size > max_bytes:
+                break
+            offsets.append(phy_offset)
+            sizes.append(size)
+            total_bytes += size
+        messages = [message for message in self.log.read_each(offsets, sizes) if message is not None]
+        if not messages or len(messages) < len(offsets):
+            return 0
+        result.messages, result.status = messages, GetMessageStatus.FOUND
+        result.next_begin_offset = begin + len(messages)
+        return total_bytes
 
     def iterate(
         self, queue: ConsumeQueue, begin: int, end: int, at_once: int = _ENTRIES_A_READ
@@ -237,14 +264,17 @@ class MessageLookup:
         def find(max_count: int | None) -> list[int]:
             return self.query_offsets(topic, key, begin_ms, end_ms, max_count)
 
-        def read(offset: int) -> StoredMessage | None:
-            message = self.log.read(offset)
+        def find_messages(max_count: int | None) -> list[StoredMessage | None]:
+            return self.log.read_each(find(max_count))
+
+        def having_key(message: StoredMessage | None) -> StoredMessage | None:
             has_key = message is not None and has_index_key(message.topic, message.properties, topic, key)
             return message if has_key else None
 
         if not exact:
-            return [message for message in map(self.log.read, find(max_num)) if message is not None]
-        return take_exact(find, read, self.config.max_msgs_num_batch if max_num is None else max(max_num, 0))
+            return [message for message in find_messages(max_num) if message is not None]
+        limit = self.config.max_msgs_num_batch if max_num is None else max(max_num, 0)
+        return take_exact(find_messages, having_key, limit)
 
     @property
     def newest_indexed(self) -> tuple[int, int]:
@@ -272,7 +302,7 @@ class MessageLookup:
         return low
 
 
-def take_exact(find: Callable[[int], list[int]], read: Callable[[int], T | None], max_count: int) -> list[T]:
+def take_exact(find: Callable[[int], list[F]], read: Callable[[F], T | None], max_count: int) -> list[T]:
     """Return the first ``max_count`` values that ``read`` has for the offsets of ``find``, which takes a limit.
 
     Offsets without a value, such as those of another key with the same hash, do not count.

@@ -80,16 +80,32 @@ class FetchedMessages:
 
         The position of its queue moves to the offset after the batch.
         """
-        self._batches = deque(batch for batch in self._batches if not batch.queue.dropped)
-        batch = next((batch for batch in self._batches if not batch.queue.paused), None)
+        batch = self._next()
         if batch is None:
             return None
-        self._batches.remove(batch)
         batch.before = batch.queue.position
         batch.queue.position = batch.queue.remove(batch.messages, now_ms)
         if self._batches:
             self._arrived.set()
         return batch
+
+    def _next(self) -> Batch | None:
+        """Remove the first batch of a queue that may be returned. Batches of dropped queues before it go.
+
+        Paused ones before it stay where they are. Without any, it takes one step, whatever has been fetched.
+        """
+        paused: list[Batch] = []
+        next_batch: Batch | None = None
+        while self._batches and next_batch is None:
+            batch = self._batches.popleft()
+            if batch.queue.dropped:
+                continue
+            if batch.queue.paused:
+                paused.append(batch)
+            else:
+                next_batch = batch
+        self._batches.extendleft(reversed(paused))
+        return next_batch
 
     def give_back(self, batch: Batch) -> None:
         """Undo :meth:`take`: the batch comes next, and the position of its queue moves back."""
@@ -275,8 +291,9 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
             batch = self._fetched.take(monotonic_ms(self._clock))
             left_s = deadline - loop.time()
             if batch is not None:
-                for message in batch.messages:
-                    message.topic = without_namespace(self._config.namespace, message.topic)
+                if namespace := self._config.namespace:
+                    for message in batch.messages:
+                        message.topic = without_namespace(namespace, message.topic)
                 return batch
             if left_s <= 0:
                 return None

@@ -147,4 +147,4 @@ class PendingReplies:
             body=request.body,
             properties=properties,
         )
-        return cast(ReceivedMessage, or_as_stored(message, self._config.max_decompressed_body_size))
+        return or_as_stored(message, self._config.max_decompressed_body_size)

@@ -6,13 +6,13 @@ DefaultMQPushConsumerImpl.resetRetryAndNamespace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
 from gantrymq.client.namespace import without_namespace
 from gantrymq.client.requests.calls import PullResult
-from gantrymq.client.requests.records import decode_records
-from gantrymq.model.message import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_KEY, StoredMessage, message_id
+from gantrymq.client.requests.records import decode_lists
+from gantrymq.format.lazy_record import READERS
+from gantrymq.model.message import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_KEY, Readers, StoredMessage, message_id
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import SubscriptionData
 
@@ -56,6 +56,19 @@ def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) ->
     )
 
 
+def _readers(broker_name: str, min_offset: int, max_offset: int) -> Readers:
+    """The readers of the messages of a pull. They refer to no part of its bytes, which a message would keep."""
+    return {
+        **READERS,
+        "broker_name": lambda record: broker_name,
+        "min_offset": lambda record: min_offset,
+        "max_offset": lambda record: max_offset,
+        "receipt_handle": lambda record: "",
+        "consume_start_ms": lambda record: 0,
+        "in_listener_since_ms": lambda record: None,
+    }
+
+
 def pulled_messages(
     pulled: PullResult,
     queue: MessageQueue,
@@ -63,24 +76,25 @@ def pulled_messages(
     *,
     decompressed: bool,
     max_decompressed_body_size: int,
-) -> Iterator[ReceivedMessage]:
+) -> list[ReceivedMessage]:
     """The messages of a pull that match the subscription.
 
     The broker compares only hashes of tags, so tags are compared here.
 
     Raises RemotingCommandError if the bytes are not records.
     """
+    readers = _readers(queue.broker_name, pulled.min_offset, pulled.max_offset)
+    limit = max_decompressed_body_size if decompressed else None
+    messages: list[ReceivedMessage] = []
+    for part in decode_lists(pulled.records, ReceivedMessage, readers, limit):
+        messages += part
     tags = frozenset(wanted.tags_set)
-    for message in decode_records(
-        pulled.records, decompressed=decompressed, max_decompressed_body_size=max_decompressed_body_size
-    ):
-        if not tags or message.tags in tags:
-            yield received(message, queue, pulled)
+    return [message for message in messages if message.tags in tags] if tags else messages
 
 
 def restore_topic(message: ReceivedMessage, retry_topic: str, namespace: str) -> None:
     """Give a message of the retry topic its original topic, and remove the namespace."""
-    origin = message.properties.get(PROPERTY_RETRY_TOPIC)
-    if origin is not None and message.topic == retry_topic:
-        message.topic = origin
-    message.topic = without_namespace(namespace, message.topic)
+    if message.topic == retry_topic:  # first, because other messages need not decode their properties
+        message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, retry_topic)
+    if namespace:
+        message.topic = without_namespace(namespace, message.topic)

@@ -13,14 +13,16 @@ Source: CommitLog, the parts that read and write bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from gantrymq.errors import DiskError
 from gantrymq.format import record
+from gantrymq.format.lazy_record import READERS, lazy_messages
 from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.format.record import CheckCRC, Layout
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
+from gantrymq.kernels.cuts import cut_bodies
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
 from gantrymq.store.log.mapped_file_queue import MultiPathMappedFileQueue
@@ -28,6 +30,7 @@ from gantrymq.store.paths import StorePaths
 
 _HEAD = struct.Struct(">iI")
 _LONG = struct.Struct(">q")
+_RUN_BYTES = 512 * 1024  # copied at once
 _SIZE_BYTES = 4  # a record begins with its size
 
 
@@ -144,6 +147,55 @@ class CommitLog:
         finally:
             file.release()
 
+    def read_each(self, offsets: Sequence[int], sizes: Sequence[int] | None = None) -> list[StoredMessage | None]:
+        """Return what :meth:`read` returns for each offset. Messages of one file are read together.
+
+        The records are copied, so no message keeps a file mapped. Raises DiskError.
+        """
+        messages: list[StoredMessage | None] = []
+        while len(messages) < len(offsets):
+            at = len(messages)
+            file = self.queue.find(offsets[at])
+            if file is None or not file.hold_to_read():
+                messages.append(None)
+                continue
+            try:
+                end, run = self._copy_run(file, offsets, sizes, at)
+            finally:
+                file.release()
+            run_messages = _messages_of(run, offsets[at:end], None if sizes is None else sizes[at:end])
+            if run_messages is None:  # a record is damaged, or is not what the caller expects
+                pairs = zip(offsets[at:end], [None] * (end - at) if sizes is None else sizes[at:end], strict=True)
+                messages += [self.read(offset, size) for offset, size in pairs]
+            else:
+                messages += run_messages
+        return messages
+
+    def _copy_run(
+        self, file: MappedFile, offsets: Sequence[int], sizes: Sequence[int] | None, at: int
+    ) -> tuple[int, bytes | None]:
+        """Copy the records from index ``at`` on that are in ``file``. Returns the index after them, and their bytes.
+
+        Without bytes the records must be read by themselves.
+        """
+        begin, buffer, end, copied = file.file_from_offset, file.array.data, at, 0
+        spans: list[tuple[int, int]] = []
+        while end < len(offsets) and begin <= offsets[end] < begin + file.size and copied < _RUN_BYTES:
+            position = offsets[end] - begin
+            size = fetch_record(file, position) if sizes is None else sizes[end]
+            if not record.MIN_RECORD_SIZE <= size <= file.committed_position - position:
+                return end + 1, None
+            copied, end = copied + size, end + 1
+            if spans and spans[-1][1] == position:
+                spans[-1] = spans[-1][0], position + size
+            else:
+                spans.append((position, position + size))
+        for first, last in spans:
+            file.fetch(first, last - first)
+            if file.file.lost_in(first, last - first) is not None:
+                return end, None
+        return end, b"".join([buffer[first:last] for first, last in spans])
+
     def topic_and_end(self, offset: int) -> tuple[str, int] | None:
         """Return the topic of the message at ``offset`` and the offset after it, or None if there is no message."""
         message = self.read(offset)
@@ -204,6 +256,23 @@ class CommitLog:
     def close(self) -> None:
         """Close the files."""
         self.queue.close()
+
+
+def _messages_of(
+    run: bytes | None, offsets: Sequence[int], sizes: Sequence[int] | None
+) -> list[StoredMessage | None] | None:
+    """Return the messages of consecutive records if they are those of these offsets and sizes, else None."""
+    if run is None:
+        return None
+    messages: list[StoredMessage | None] = []
+    for group in lazy_messages(run, StoredMessage, READERS, cut_bodies):
+        begin, end = len(messages), len(messages) + len(group.messages)
+        if group.phy_offsets != list(offsets[begin:end]) or group.stop_reason:
+            return None
+        if sizes is not None and group.sizes_bytes != list(sizes[begin:end]):
+            return None
+        messages += group.messages
+    return messages if len(messages) == len(offsets) else None
 
 
 def fetch_record(file: MappedFile, position: int) -> int:

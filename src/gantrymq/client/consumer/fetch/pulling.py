@@ -100,14 +100,12 @@ class Puller:
             log.warning("a queue continues at another offset", queue=str(queue.queue), offset=target)
             return target if await self._owner.moved(queue, target) else None
         config = self._member.config
-        messages = list(
-            pulled_messages(
-                pulled,
-                queue.queue,
-                wanted,
-                decompressed=config.decode_decompress_body,
-                max_decompressed_body_size=config.max_decompressed_body_size,
-            )
+        messages = pulled_messages(
+            pulled,
+            queue.queue,
+            wanted,
+            decompressed=config.decode_decompress_body,
+            max_decompressed_body_size=config.max_decompressed_body_size,
         )
         if messages:
             self._newest_ms[queue.queue] = messages[-1].store_timestamp_ms
