@@ -51,7 +51,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
     "metrics": {"logs", "config", "service"},
     "broker": BELOW_STORE | {"store", "ha", "auth", "remoting", "logs", "filter", "metrics"},
-    "grpc": {"auth", "client", "clock", "config", "format", "logs", "metrics", "model", "remoting"},
+    "http2": set(),
+    "grpc": {"auth", "client", "clock", "config", "format", "http2", "logs", "metrics", "model", "remoting"},
     "pytest_plugin": {"embedded"},
     "embedded": BELOW_STORE
     | {"store", "ha", "auth", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},
@@ -82,7 +83,7 @@ TOOLS_MAY_IMPORT = {
 }
 
 # No file, socket, thread or clock: these layers are the same on every machine and at any time.
-PURE = {"model", "config", "format", "filter", "kernels", "remoting"}
+PURE = {"model", "config", "format", "filter", "kernels", "remoting", "http2"}
 IMPURE_MODULES = {
     *("asyncio", "concurrent", "fcntl", "glob", "io", "mmap", "multiprocessing", "os", "pathlib", "queue", "sched"),
     *("select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess", "sys", "tempfile"),
