@@ -77,6 +77,13 @@ async def test_altered_forwarded_request_is_refused(guarded: Guarded, name: str,
     assert await forwarded(guarded, proof(ALICE), change=alter) == (NO, ONLY_SUPER)
 
 
+async def test_forwarded_request_with_another_code_is_refused(guarded: Guarded) -> None:  # noqa: F811
+    def alter(request: RemotingCommand) -> None:
+        request.code = RequestCode.DELETE_TOPIC_IN_BROKER
+
+    assert await forwarded(guarded, proof(ROOT), change=alter) == (NO, ONLY_SUPER)
+
+
 async def test_forwarded_super_user_creates_no_super_user(guarded: Guarded) -> None:  # noqa: F811
     def ask_for_user(request: RemotingCommand) -> None:
         request.body = b'{"username":"eve","password":"evepw","userType":"Super"}'

@@ -12,7 +12,7 @@ CallerDateTime      what the client has signed
 CallerSignature     the client's signature, in hex
 CallerAddress       the client's IP address
 ProxyAccessKey      the proxy's user
-ProxySignature      HMAC-SHA256, in hex, of the proxy's password over all other fields and the body
+ProxySignature      HMAC-SHA256, in hex, of the proxy's password over the code, all other fields and the body
 ==================  =====================================================================================
 
 There is no Signature, so that a broker that does not know this form refuses the request ("check signature failed.") and
@@ -61,7 +61,7 @@ class CallerProof:
             _CALLER_IP: self.ip,
             PROXY_ACCESS_KEY: proxy.access_key,
         }
-        fields[_PROXY_SIGNATURE] = _digest(fields, command.body, proxy.secret_key)
+        fields[_PROXY_SIGNATURE] = _digest(command, fields, proxy.secret_key)
         command.ext_fields.pop(SIGNATURE, None)
         command.ext_fields.update(fields)
 
@@ -79,15 +79,15 @@ def forwarded_proof(command: RemotingCommand) -> CallerProof | None:
 def proxy_signature_matches(command: RemotingCommand, secret: str) -> bool:
     """Whether a request is passed on by a proxy with the password ``secret``."""
     given = command.ext_fields.get(_PROXY_SIGNATURE, "")
-    return hmac.compare_digest(encode_utf8(_digest(command.ext_fields, command.body, secret)), encode_utf8(given))
+    return hmac.compare_digest(encode_utf8(_digest(command, command.ext_fields, secret)), encode_utf8(given))
 
 
-def _digest(fields: dict[str, str], body: bytes, secret: str) -> str:
-    digest = hmac.new(encode_utf8(secret), _CONTEXT, "sha256")
+def _digest(command: RemotingCommand, fields: dict[str, str], secret: str) -> str:
+    digest = hmac.new(encode_utf8(secret), _CONTEXT + int(command.code).to_bytes(4, "big", signed=True), "sha256")
     for name in sorted(fields):
         if name != _PROXY_SIGNATURE:
             for text in (name, fields[name]):
                 raw = encode_utf8(text)
                 digest.update(len(raw).to_bytes(4, "big") + raw)
-    digest.update(body)
+    digest.update(command.body)
     return digest.hexdigest()
