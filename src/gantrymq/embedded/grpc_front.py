@@ -1,6 +1,6 @@
 """The gRPC protocol of RocketMQ 5 in front of a broker of this process.
 
-Nothing here loads grpcio before a front is made.
+Nothing here loads hpack or protobuf before a front is made.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ OFF = -1  # the value of grpcServerPort without gRPC
 
 
 def load_grpc() -> None:
-    """Load grpcio and protobuf. Raises ModuleNotFoundError without the extra ``grpc``."""
+    """Load hpack and protobuf. Raises ModuleNotFoundError without the extra ``grpc``."""
     import google.protobuf  # noqa: F401
-    import grpc  # noqa: F401
+    import hpack  # noqa: F401
 
 
 def require_grpc() -> None:
-    """Raise ConfigError if grpcio or protobuf is not installed."""
+    """Raise ConfigError if hpack or protobuf is not installed."""
     try:
         load_grpc()
     except ModuleNotFoundError as error:

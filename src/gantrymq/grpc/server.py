@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
-import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
 
 from gantrymq.clock import Clock
 from gantrymq.config.grpc_settings import GrpcConfig
-from gantrymq.errors import GantrymqError, RemotingError
+from gantrymq.errors import GantrymqError
 from gantrymq.grpc.brokers.interface import Brokers
 from gantrymq.grpc.brokers.popped import PoppedMessages
 from gantrymq.grpc.calls.acks import SettleMessages
@@ -37,26 +36,22 @@ from gantrymq.grpc.clients.registry import Client, Clients
 from gantrymq.grpc.clients.renewal import Renewals
 from gantrymq.grpc.metrics import GrpcMetrics
 from gantrymq.grpc.protocol import messages
-from gantrymq.grpc.protocol.caller import Caller, address_of, metadata_of, read_caller
+from gantrymq.grpc.protocol.caller import Caller, read_caller
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.signatures import Authenticate
 from gantrymq.grpc.protocol.status import CallError, status_of_error
-from gantrymq.grpc.tls_port import TlsPort
+from gantrymq.grpc.transport.connection import GrpcCall, GrpcService, Method
+from gantrymq.grpc.transport.framing import CallAborted, GrpcStatus
+from gantrymq.grpc.transport.port import GrpcPort
+from gantrymq.http2.limits import Limits
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.tls import TlsMode, TlsServer
 
 _EXPIRE_PERIOD_S = 5.0
 _GRACE_S = 1.0  # for the calls under way when the server is stopped; RocketMQ's proxy has 30 s
-Call = Callable[[Caller, Any], Awaitable[Any]]
+Answer = Callable[[Caller, Any], Awaitable[Any]]
 
-_OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.so_reuseport", 0),  # a second server on the port is an error
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-)
-
-_DAMAGED, _NO_PROTOBUF = object(), "Invalid protobuf byte sequence"  # gRPC's text in Java
+_NO_PROTOBUF = "Invalid protobuf byte sequence"  # gRPC's text in Java
 
 log = get_logger("gantrymq.grpc")
 
@@ -82,8 +77,7 @@ class GrpcServer:
     ) -> None:
         self._now_s, self._metrics = clock.monotonic_s, metrics
         self._authenticate, self._host, self.port = authenticate, advertised_host, 0
-        self._tls = None if tls is None or tls.mode is TlsMode.DISABLED else tls
-        self._tls_port = None if self._tls is None else TlsPort(self._tls)
+        self._tls = TlsServer(TlsMode.DISABLED) if tls is None else tls
         self._config, popped, nonces = config, PoppedMessages(brokers, clock), Nonces(config.relay_timeout_s)
         self._transactions = transactions = Transactions(config, brokers, clock)
         self._renewals = renewals = Renewals(config, brokers, popped, clock)
@@ -95,7 +89,7 @@ class GrpcServer:
             Routes(brokers, lambda: f"{self._host}:{self.port}"),
             SettleMessages(config, clients, popped, renewals),
         )
-        self._calls: dict[str, Call] = {
+        self._calls: dict[str, Answer] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
             "Heartbeat": telemetry.heartbeat,
@@ -107,41 +101,29 @@ class GrpcServer:
             "ChangeInvisibleDuration": settles.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": settles.forward_to_dead_letters,
         }
-        self._server: grpc.aio.Server | None = None
+        self._port: GrpcPort | None = None
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one. Raises RemotingError if the port is in use."""
-        self._server = server = grpc.aio.server(options=self._options())
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(messages.SERVICE, self._handlers()),))
-        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        address = shown if self._tls_port is None else self._tls_port.open_inner()
-        try:
-            self.port = server.add_insecure_port(address)
-            await server.start()
-            if self._tls_port is not None:
-                self.port = await self._tls_port.start(host, port)
-        except RuntimeError as error:
-            await self.abandon()
-            raise RemotingError(f"cannot listen on {shown}: {error}") from error
-        except RemotingError:
-            await self.abandon()
-            raise
-        expires = [self._clients.expire, self._transactions.expire]
-        if self._tls is not None:
-            expires.append(self._tls.reload)
+        grpc_port = GrpcPort(self._service(), self._tls)
+        self.port = await grpc_port.start(host, port)
+        self._port = grpc_port
+        expires = [self._clients.expire, self._transactions.expire, self._tls.reload, grpc_port.check]
         renew_s = self._config.renew_period_ms / 1000
         chores = _every(_EXPIRE_PERIOD_S, *expires), _every(renew_s, self._renewals.renew)
         self._chores = [asyncio.ensure_future(chore) for chore in chores]
 
-    def _options(self) -> list[tuple[str, int]]:
-        config = self._config
-        return [
-            *_OPTIONS,
-            ("grpc.max_receive_message_length", config.max_inbound_bytes),
-            ("grpc.max_concurrent_streams", config.max_concurrent_calls),
-            ("grpc.max_connection_idle_ms", config.idle_connection_ms),
-        ]
+    def _service(self) -> GrpcService:
+        methods = {name: Method(self._unary(name, call)) for name, call in self._calls.items()}
+        methods["ReceiveMessage"] = Method(self._receive)
+        methods["Telemetry"] = Method(self._stream, has_stream=True)
+        return GrpcService(
+            {f"/{messages.SERVICE}/{name}": method for name, method in methods.items()},
+            self._config.max_inbound_bytes,
+            self._config.idle_connection_ms / 1000,
+            Limits(max_streams=min(self._config.max_concurrent_calls, Limits().max_streams)),
+        )
 
     async def renew(self) -> int | None:
         """Hide the messages in work again that become visible soon, before the clock is moved.
@@ -157,122 +139,92 @@ class GrpcServer:
 
         A call that takes longer than a second is cancelled.
         """
-        server, self._server = self._server, None
-        if server is None:
+        port, self._port = self._port, None
+        if port is None:
             return
         self._receives.end_waiting()
         self._clients.close()
-        await self._stop(server, _GRACE_S)
+        await self._end_chores()
+        await port.close(_GRACE_S)
         await self._renewals.drain()
         await self._receives.drain()
 
     async def abandon(self) -> None:
         """End as a killed process ends: connections break, no broker is told."""
-        server, self._server = self._server, None
-        if server is not None:
-            await self._stop(server, 0)
+        port, self._port = self._port, None
+        if port is not None:
+            await self._end_chores()
+            await port.abandon()
 
-    async def _stop(self, server: grpc.aio.Server, grace_s: float) -> None:
+    async def _end_chores(self) -> None:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
-        if self._tls_port is not None:
-            self._tls_port.stop_listening()
-        await server.stop(grace_s)
-        if self._tls_port is not None:
-            await self._tls_port.close(grace_s)
 
     def _left(self, client: Client) -> None:
         self._renewals.left(client)
 
     # Calls
 
-    def _handlers(self) -> dict[str, Any]:
-        handlers = {name: self._unary(name, call) for name, call in self._calls.items()}
-        handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-            self._receive,
-            request_deserializer=_reader(messages.ReceiveMessageRequest),
-            response_serializer=messages.ReceiveMessageResponse.SerializeToString,
-        )
-        handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-            self._stream,
-            request_deserializer=_reader(messages.TelemetryCommand),
-            response_serializer=messages.TelemetryCommand.SerializeToString,
-        )
-        return handlers
-
-    def _unary(self, name: str, call: Call) -> Any:
+    def _unary(self, name: str, answer: Answer) -> Callable[[GrpcCall], Awaitable[None]]:
         request_type, response_type = messages.types_of(name)
 
-        async def answer(request: Any, context: Any) -> Any:
-            if request is _DAMAGED:
-                await context.abort(grpc.StatusCode.INTERNAL, _NO_PROTOBUF)
+        async def answer_call(call: GrpcCall) -> None:
+            request = _parsed(request_type, call.request)
             began_s = self._now_s()
             try:
-                response = await call(self._caller(context), request)
+                response = await answer(self._caller(call), request)
             except Exception as error:
                 response = response_type(status=status_of_error(error))
             if self._metrics is not None:
                 self._metrics.answered(name, response.status.code, self._now_s() - began_s)
-            return response
+            await call.send(response.SerializeToString())
 
-        return grpc.unary_unary_rpc_method_handler(
-            answer,
-            request_deserializer=_reader(request_type),
-            response_serializer=response_type.SerializeToString,
-        )
+        return answer_call
 
-    async def _receive(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        if request is _DAMAGED:
-            await context.abort(grpc.StatusCode.INTERNAL, _NO_PROTOBUF)
+    async def _receive(self, call: GrpcCall) -> None:
+        request = _parsed(messages.ReceiveMessageRequest, call.request)
         began_s, code = self._now_s(), 0
         try:
-            caller = self._caller(context)
-            async for response in self._receives.receive(caller, request, context.time_remaining()):
-                code = code or response.status.code
-                yield response
+            async with aclosing(self._receives.receive(self._caller(call), request, call.remaining_s())) as responses:
+                async for response in responses:
+                    code = code or response.status.code
+                    await call.send(response.SerializeToString())
         except Exception as error:
             failed = messages.ReceiveMessageResponse(status=status_of_error(error))
             code = failed.status.code
-            yield failed
-            yield self._receives.end()
+            await call.send(failed.SerializeToString())
+            await call.send(self._receives.end().SerializeToString())
         if self._metrics is not None:
             self._metrics.answered("ReceiveMessage", code, self._now_s() - began_s)
 
-    async def _stream(self, commands: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+    async def _stream(self, call: GrpcCall) -> None:
         try:
-            async for command in self._telemetry.stream(self._caller(context), _whole(commands)):
-                yield command
+            async with aclosing(self._telemetry.stream(self._caller(call), _commands(call))) as commands:
+                async for command in commands:
+                    await call.send(command.SerializeToString())
         except CallError as error:
             is_client = Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
-            code = grpc.StatusCode.INVALID_ARGUMENT if is_client else grpc.StatusCode.INTERNAL
-            await context.abort(code, f"process client telemetryCommand failed. {error.message}")
+            status = GrpcStatus.INVALID_ARGUMENT if is_client else GrpcStatus.INTERNAL
+            raise CallAborted(status, f"process client telemetryCommand failed. {error.message}") from None
         except GantrymqError as error:
-            await context.abort(grpc.StatusCode.INTERNAL, f"process client telemetryCommand failed. {error}")
+            raise CallAborted(GrpcStatus.INTERNAL, f"process client telemetryCommand failed. {error}") from None
 
-    def _caller(self, context: Any) -> Caller:
-        metadata = metadata_of(context)
-        address = address_of(context.peer(), self._tls_port.client_of if self._tls_port is not None else None)
-        return read_caller(metadata, address, self._authenticate(metadata, address))
+    def _caller(self, call: GrpcCall) -> Caller:
+        return read_caller(call.metadata, call.address, self._authenticate(call.metadata, call.address))
 
 
-def _reader(message_type: Any) -> Callable[[bytes], Any]:
-    """A reader of messages. If it raised, grpcio would log a traceback for each message that a stranger damages."""
-
-    def read(raw: bytes) -> Any:
-        try:
-            return message_type.FromString(raw)
-        except DecodeError:
-            return _DAMAGED
-
-    return read
+def _parsed(message_type: Any, raw: bytes) -> Any:
+    """A request. Raises CallAborted for bytes that are none."""
+    try:
+        return message_type.FromString(raw)
+    except DecodeError:
+        raise CallAborted(GrpcStatus.INTERNAL, _NO_PROTOBUF) from None
 
 
-async def _whole(commands: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for command in commands:
-        if command is _DAMAGED:
-            raise CallError(Code.INTERNAL_ERROR, _NO_PROTOBUF)
-        yield command
+async def _commands(call: GrpcCall) -> AsyncIterator[Any]:
+    while (raw := await call.next_request()) is not None:
+        yield _parsed(messages.TelemetryCommand, raw)
 
 
 async def _every(period_s: float, *chores: Callable[[], None]) -> None:

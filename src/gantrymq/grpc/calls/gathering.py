@@ -1,9 +1,9 @@
 """Lets calls that arrive within a few milliseconds continue in one iteration of the event loop.
 
 A broker joins what one iteration brings: acknowledgements of a pop become one record, and all records one append. Over
-remoting one read of a connection brings many requests. grpcio hands over one call at a time, each in iterations of its
-own, so each acknowledgement would become a record that wakes the dispatcher and the timers. So a call waits for others,
-unless there has been none for a while.
+remoting one read of a connection brings many requests. The SDKs of gRPC send each call by itself, so each
+acknowledgement would become a record that wakes the dispatcher and the timers. So a call waits for others, unless there
+has been none for a while.
 
 A client that sends its next call only after the answer to the last one gains nothing by the wait. After
 :data:`MAX_ALONE_WAITS` waits with one call each, calls do not wait for :data:`ALONE_S`, and for twice as long each time

@@ -11,7 +11,7 @@ Source: ReceiveMessageActivity, ReceiveMessageResponseStreamWriter, ConsumerProc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -95,7 +95,7 @@ class ReceiveMessage:
         self._waiting: set[Exchange] = set()
         self._turns, self._is_ending = 0, False
 
-    async def receive(self, caller: Caller, request: Any, remaining_s: float | None) -> AsyncIterator[Any]:
+    async def receive(self, caller: Caller, request: Any, remaining_s: float | None) -> AsyncGenerator[Any, None]:
         """The responses to a ReceiveMessageRequest. ``remaining_s`` is the time until the call's deadline."""
         receive = await self._check(caller, request, remaining_s)
         if self._is_ending:

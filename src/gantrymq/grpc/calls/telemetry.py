@@ -10,7 +10,7 @@ Source: ClientActivity, GrpcClientChannel, GrpcChannelManager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from itertools import count
 from typing import Any
 
@@ -82,7 +82,7 @@ class Telemetry:
 
     # Streams
 
-    async def stream(self, caller: Caller, commands: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def stream(self, caller: Caller, commands: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         """The commands for a client, while those of the client are taken.
 
         Raises CallError for a wrong command, which ends the stream.

@@ -5,17 +5,13 @@ Source: ContextInitPipeline, HeaderInterceptor, GrpcConstants.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import unquote
 
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode
 
-_UNKNOWN = "0.0.0.0:0"
 MAX_CLIENT_ID = 512  # characters; a broker keeps no longer one
 _LANGUAGES = {"GOLANG": LanguageCode.GO, "DOT_NET": LanguageCode.DOTNET, "CSHARP": LanguageCode.DOTNET}
 
@@ -56,24 +52,6 @@ def read_caller(
     )
 
 
-def metadata_of(context: Any) -> dict[str, str]:
-    """The texts in a call's metadata; of a name that comes twice, the last value."""
-    return {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
-
-
 def _language(name: str) -> LanguageCode:
     code = _LANGUAGES.get(name.upper()) or LanguageCode.__members__.get(name.upper())
     return LanguageCode.OTHER if code is None else code
-
-
-def address_of(peer: str, client_of: Callable[[int], str | None] | None = None) -> str:
-    """``ip:port`` of gRPC's name for the other end, such as ``ipv4:127.0.0.1:1234`` or ``ipv6:%5B::1%5D:1234``.
-
-    ``client_of`` returns the address of the client that is behind a Unix socket with a number for a name.
-    """
-    scheme, _, rest = peer.partition(":")
-    if scheme in ("ipv4", "ipv6"):
-        return unquote(rest)
-    number = rest.rpartition("/")[2]
-    behind = client_of(int(number)) if client_of is not None and number.isdecimal() else None
-    return behind or _UNKNOWN
