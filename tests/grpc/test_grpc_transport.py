@@ -217,6 +217,7 @@ async def test_damaged_request_is_refused(request_bytes: bytes, expected: str) -
         (gzip.compress(b"a")[:-9], "a part"),
         (zlib.compress(b"a"), "is not"),
     ],
+    ids=["large", "cut", "another format"],
 )
 def test_bad_compressed_message_is_refused_within_limit(body: bytes, text: str) -> None:
     inbox = Inbox("gzip", MAX_BYTES)
