@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -113,7 +115,15 @@ def one_sided(jar: Path | None, *, ours_only: bool) -> str:
 
 
 def _end(number: int, frame: object) -> NoReturn:
-    """Handle SIGTERM: unwind as after Ctrl-C, so that no server and no store is left behind."""
+    """Handle SIGTERM: unwind as after Ctrl-C, so that no server and no store is left behind.
+
+    A child that was just begun is known to no caller yet, and would write into a directory that is removed.
+    """
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = status.read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
+                os.kill(int(status.parent.name), signal.SIGKILL)
     raise SystemExit(128 + number)
 
 
