@@ -56,7 +56,8 @@ class Side:
         before_s = time.process_time()
         if profile is not None:
             profile.enable()
-        await feed(self._channel, self._transport, reads)
+        copies = (bytes(memoryview(data)) for data in reads)  # in the processor's cache, as a socket leaves them
+        await feed(self._channel, self._transport, copies)
         if profile is not None:
             profile.disable()
         while self._server.store.dispatch_behind_bytes:

@@ -36,25 +36,30 @@ _GOAL = 1.0
 
 
 def races(track: Track) -> Iterator[Race]:
-    """Synchronous sends of 16 threads."""
+    """Synchronous sends of one thread, and of several, which the broker reads together."""
     if track.java is None:
         return  # the client is Java's
-    brokers = _Brokers(track)
-    name = f"broker signed sync send {BODY_SIZE} B, 16 threads"
+    for threads in (1, 16):
+        yield _race(track, threads)
+
+
+def _race(track: Track, threads: int) -> Race:
+    brokers = _Brokers(track, threads)
+    name = f"broker signed sync send {BODY_SIZE} B, {threads} thread{'s' * (threads > 1)}"
     rows = [
         Row(f"{name}: CPU", "cpuMicros", "µs/message", less_is_better=True, note="user and system, with policies"),
-        Row(f"{name}: CPU of a broker without users", "openMicros", "µs/message", less_is_better=True),
+        Row(f"{name}: CPU without users", "openMicros", "µs/message", less_is_better=True),
         Row(f"{name}: CPU that users add", "addedMicros", "µs/message", _GOAL, less_is_better=True),
     ]
     sides = track.sides(lambda _: brokers.turn(JAVA), lambda _: brokers.turn(OURS))
-    yield Race(rows, sides, standing=brokers)
+    return Race(rows, sides, standing=brokers)
 
 
 class _Brokers:
     """Both brokers of both sides."""
 
-    def __init__(self, track: Track) -> None:
-        self._track = track
+    def __init__(self, track: Track, threads: int) -> None:
+        self._track, self._threads = track, threads
         self._served: dict[tuple[str, bool], Line] = {}
 
     @contextmanager
@@ -81,8 +86,8 @@ class _Brokers:
     def _load(self, side: str, closed: bool) -> Line:
         served = self._served[side, closed]
         line = self._track.other.load(
-            served["namesrv"], topic=_TOPIC, size=BODY_SIZE, broker_pid=served["pid"], mode="sync", threads=16,
-            access_key=_USER[0], secret_key=_USER[1], **times(self._track),
+            served["namesrv"], mode="sync", topic=_TOPIC, size=BODY_SIZE, threads=self._threads,
+            broker_pid=served["pid"], access_key=_USER[0], secret_key=_USER[1], **times(self._track),
         )  # fmt: skip
         if line["failed"]:
             raise SideError(f"{line['failed']} messages failed at {side}, the first by {line.get('failure')}")
