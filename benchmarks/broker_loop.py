@@ -29,6 +29,7 @@ from gantrymq.broker.server import BrokerServer
 from gantrymq.broker.sessions.consumers import build_subscription
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.model.receipt_handle import ReceiptHandle, parse_message_offsets, parse_start_offsets
+from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.bodies.client import ConsumerData, HeartbeatData
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import RemotingCommand
@@ -107,8 +108,15 @@ def frame(code: int, fields: dict[str, str], body: bytes = b"", *, opaque: int =
     return struct.pack(">II", 4 + len(raw) + len(body), len(raw)) + raw + body
 
 
-def send(number: int, *, flag: int = 0, batch: bytes | None = None, is_half: bool = False) -> bytes:
-    """The frame of one message, of a batch, or of a message of a transaction."""
+def send(
+    number: int,
+    *,
+    flag: int = 0,
+    batch: bytes | None = None,
+    is_half: bool = False,
+    signer: SessionCredentials | None = None,
+) -> bytes:
+    """The frame of one message, of a batch, or of a message of a transaction; signed, if there is a signer."""
     half, sys_flag = ("\x02TRAN_MSG\x01true\x02PGROUP\x01producers", 4) if is_half else ("", 0)
     properties = f"UNIQ_KEY\x017F000001{number:024X}\x02WAIT\x01true{half}\x02"
     fields = {
@@ -117,7 +125,11 @@ def send(number: int, *, flag: int = 0, batch: bytes | None = None, is_half: boo
         **{"j": "0", "k": "false", "m": "false" if batch is None else "true", "n": "broker-a"},
     }
     code = RequestCode.SEND_MESSAGE_V2 if batch is None else RequestCode.SEND_BATCH_MESSAGE
-    return frame(code, fields, BODY if batch is None else batch, opaque=number, flag=flag)
+    body = BODY if batch is None else batch
+    if signer is not None:
+        request = RemotingCommand(code, ext_fields=fields, body=body)
+        signer.sign(request)
+    return frame(code, fields, body, opaque=number, flag=flag)
 
 
 def pull(queue_id: int, offset: int) -> bytes:

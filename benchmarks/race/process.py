@@ -79,10 +79,15 @@ class JavaSide:
         """Run the load of the Java client on the cluster of a name server and return its result; raises SideError."""
         return last_line(self._words("load", {"namesrv": namesrv, **options}))
 
-    def cluster(self, store: Path, settings: Mapping[str, object]) -> list[str]:
-        """The command that runs the real name server and broker, for :func:`serving`; its home is beside the store."""
+    def cluster(
+        self, store: Path, settings: Mapping[str, object], auth: Mapping[str, object] | None = None
+    ) -> list[str]:
+        """The command that runs the real name server and broker, for :func:`serving`; its home is beside the store.
+
+        ``auth`` are keys of RocketMQ's AuthConfig.
+        """
         words = self._words("cluster", {}, f"-Djava.io.tmpdir={store.parent}")
-        return [*words, "--store", str(store), *settings_words(settings)]
+        return [*words, "--store", str(store), *settings_words(settings), *settings_words(auth or {}, "--auth")]
 
     def name_server(self, home: Path) -> list[str]:
         """The command that runs the real name server alone, for :func:`serving`; it writes below ``home``."""
@@ -165,11 +170,11 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def settings_words(settings: Mapping[str, object]) -> list[str]:
+def settings_words(settings: Mapping[str, object], option: str = "--set") -> list[str]:
     """RocketMQ's keys, as both command lines take them."""
     words = []
     for key, value in settings.items():
-        words += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+        words += [option, f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
     return words
 
 

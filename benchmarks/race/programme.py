@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.race.race import Race
-from benchmarks.race.races import brokers, grpc, puts, reads, recoveries, replication, spark, tables
+from benchmarks.race.races import brokers, grpc, puts, reads, recoveries, replication, signed_sends, spark, tables
 from benchmarks.race.track import Track
 
 
@@ -16,6 +16,7 @@ def all_races(track: Track) -> Iterator[Race]:
     yield from reads.races(track)
     yield from recoveries.races(track)
     yield from brokers.races(track)
+    yield from signed_sends.races(track)
     yield from replication.races(track)
     yield from grpc.races(track)
     yield from spark.races(track)

@@ -34,7 +34,7 @@ from gantrymq.remoting.connection import Connection, split_run
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport import channel as channel_module
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+from gantrymq.remoting.transport.dispatcher import BodyLimits, RequestDispatcher
 from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.store.put_result import PutMessageResult
 from interop.fixed_ports import fixed_port
@@ -415,3 +415,38 @@ def test_send_hook_sees_each_request_of_run() -> None:
     dispatcher = RequestDispatcher(hooks=[hook], lane=EveryRun())
     dispatcher.requests(Mock(spec=Channel), [run])
     assert seen == list(range(10))
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_run_hook_that_allows_run_stands_for_all_hooks(is_allowed: bool) -> None:
+    seen: list[int] = []
+    runs: list[int] = []
+
+    def hook(channel: Channel, request: RemotingCommand) -> None:
+        seen.append(request.opaque)
+
+    def run_hook(channel: Channel, run: CommandRun) -> bool:
+        runs.append(len(run))
+        return is_allowed
+
+    run = find(b"".join(send_frame(n, flag=ONEWAY) for n in range(10)))
+    assert run is not None
+    dispatcher = RequestDispatcher(hooks=[hook], run_hook=run_hook, lane=EveryRun())
+    dispatcher.requests(Mock(spec=Channel), [run])
+    assert runs == [10]
+    assert seen == ([] if is_allowed else list(range(10)))
+
+
+def test_allowed_run_without_lane_meets_body_limit() -> None:
+    run = find(b"".join(send_frame(n, bytes(n + 1)) for n in range(6)))
+    assert run is not None
+    channel = Mock(spec=Channel)
+    dispatcher = RequestDispatcher(
+        {310: lambda channel, request: request.response(ResponseCode.SUCCESS)},
+        hooks=[lambda channel, request: request.response(ResponseCode.NO_PERMISSION)],
+        run_hook=lambda channel, run: True,
+        body_limits=BodyLimits(4, {}),
+    )
+    dispatcher.requests(channel, [run])
+    codes = [response.code for _, response in (call.args for call in channel.respond.call_args_list)]
+    assert codes == [ResponseCode.SUCCESS] * 4 + [ResponseCode.INVALID_PARAMETER] * 2

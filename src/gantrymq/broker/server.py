@@ -327,7 +327,8 @@ class BrokerServer:
         hooks: list[RequestHook] = [] if self._guard is None else [self._guard.refusal]
         if config.is_slave:
             hooks.append(self._slave_refusals())
-        self.dispatcher = dispatcher(context, self.routes, hooks, self._channel_closed)
+        run_hook = self._users.admits if self._users is not None and len(hooks) == 1 else None
+        self.dispatcher = dispatcher(context, self.routes, hooks, run_hook, self._channel_closed)
         broker = self.config.broker
         self._server = RemotingServer(
             self.dispatcher,

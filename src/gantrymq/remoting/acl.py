@@ -3,10 +3,11 @@
 Source: AclClientRPCHook, AclUtils.combineRequestContent, AclSigner, SessionCredentials.
 """
 
-import base64
 import hashlib
 import hmac
+from binascii import b2a_base64
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gantrymq.model.java import encode_utf8
 from gantrymq.remoting.codes import VERSION_4_9_3
@@ -45,7 +46,7 @@ class SessionCredentials:
 
 def calculate_signature(fields: dict[str, str], body: bytes, secret_key: str) -> str:
     """The signature in Base64 over a request's extFields (without Signature) and body."""
-    return base64.b64encode(_digest(fields, body, secret_key)).decode("ascii")
+    return signature_of(_content(fields), body, secret_key).decode("ascii")
 
 
 def signature_matches(command: RemotingCommand, secret_key: str) -> bool:
@@ -59,12 +60,22 @@ def signature_matches(command: RemotingCommand, secret_key: str) -> bool:
         return False
     if command.version <= VERSION_4_9_3 and UNIQUE_KEY_QUERY in fields:
         fields = {name: text for name, text in fields.items() if name != UNIQUE_KEY_QUERY}
-    expected = base64.b64encode(_digest(fields, command.body, secret_key))
-    return hmac.compare_digest(expected, encode_utf8(given))
+    return hmac.compare_digest(signature_of(_content(fields), command.body, secret_key), encode_utf8(given))
 
 
-def _digest(fields: dict[str, str], body: bytes, secret_key: str) -> bytes:
-    content = "".join([fields[name] for name in sorted(fields) if name != SIGNATURE])
-    digest = hmac.new(encode_utf8(secret_key), encode_utf8(content), hashlib.sha1)
+def signature_of(content: bytes, body: bytes | memoryview, secret_key: str) -> bytes:
+    """The signature in Base64 over the joined texts of a request, as UTF-8, and its body."""
+    digest = _keyed(secret_key).copy()
+    digest.update(content)
     digest.update(body)
-    return digest.digest()
+    return b2a_base64(digest.digest(), newline=False)
+
+
+def _content(fields: dict[str, str]) -> bytes:
+    return encode_utf8("".join([fields[name] for name in sorted(fields) if name != SIGNATURE]))
+
+
+@lru_cache(maxsize=1024)
+def _keyed(secret_key: str) -> hmac.HMAC:
+    """A digest to copy. Its key takes a third of the time that a request's digest would take."""
+    return hmac.new(encode_utf8(secret_key), digestmod=hashlib.sha1)

@@ -168,6 +168,12 @@ class RemotingCommand:
             return header_from_json(header, self._raw) or header_from_texts(header, self.fields())
         return header_from_texts(header, self.fields())
 
+    @property
+    def json_fields(self) -> Raw | None:
+        """The received fields in JSON; None if they came in another form, or :attr:`ext_fields` was used."""
+        raw = self._raw
+        return raw if self._ext_fields is None and isinstance(raw, Raw) else None
+
     def drop_content(self) -> None:
         """Free the fields and the body of a request that has been processed but not answered yet."""
         self.body, self._raw, self._ext_fields, self.remark = b"", b"", {}, None

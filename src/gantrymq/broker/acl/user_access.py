@@ -27,6 +27,7 @@ from gantrymq.auth.login import LoginCheck
 from gantrymq.auth.policies import Action, Resource, ResourceType
 from gantrymq.auth.users import User, UserType
 from gantrymq.broker.acl.permissions import Permission, permission_without_row, topic_access
+from gantrymq.broker.appends.send_runs import SendRun
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import AccessError, ConfigError, GantrymqError
@@ -34,11 +35,14 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
 from gantrymq.remoting.codes import OwnRequestCode, RequestCode, ResponseCode
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command import CommandRun, RemotingCommand
 from gantrymq.remoting.forwarded import PROXY_ACCESS_KEY, forwarded_proof, proxy_signature_matches
+from gantrymq.remoting.signed_sends import signed_send, signed_send_in
 from gantrymq.remoting.transport.channel import Channel
 
 _NOT_PARSED = "parse authorization context error."
+_SENDS = frozenset({int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)})
+_MAX_SENDERS = 4096  # senders that are remembered
 _NO_SUBJECT = "Authorization failed. Please verify your access rights and try again."
 
 log = get_logger("gantrymq.broker")
@@ -62,6 +66,8 @@ class UserAccess:
     def __init__(self, config: BrokerConfig, files: AccessFiles, clock: Clock) -> None:
         self._files, self.directory = files, files.load()
         self._known: dict[str, UserPermissions] = {}
+        # The password of a user that may send to a topic from an address, until a user or a policy changes.
+        self._senders: dict[tuple[str, str, int, str], str] = {}
         self._changing = asyncio.Lock()
         self._refusals = RefusalLog(clock)
         self._logins = LoginCheck(lambda: self.directory, self._refusals)
@@ -134,6 +140,20 @@ class UserAccess:
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
+        if request.code in _SENDS:
+            send = signed_send(request)
+            if send is not None:
+                sender = send.access_key, send.topic, request.code, channel.address
+                password = self._senders.get(sender)
+                if password is None or not send.is_signed(password, request.body):
+                    refused = self._refusal(channel, request)
+                    if refused is None and not self._open_codes:
+                        self._remember(sender)
+                    return refused
+                return None
+        return self._refusal(channel, request)
+
+    def _refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         if PROXY_ACCESS_KEY in request.ext_fields:
             sender = self._sender(channel, request)
             wrong = sender.refusal() or self._wrong(
@@ -150,6 +170,30 @@ class UserAccess:
         if request.code == RequestCode.HEART_BEAT and type(channel) is Channel:
             self._members[channel] = name
         return None
+
+    def admits(self, channel: Channel, run: CommandRun) -> bool:
+        """Whether all requests of a run are allowed. If not, or if that is not clear, ask for each of them."""
+        if not isinstance(run, SendRun):
+            return False
+        sender, password = None, None
+        for header, body in run.parts():
+            send = signed_send_in(header)
+            if send is None:
+                return False
+            if sender is None:
+                sender = send.access_key, run.topic, run.code, channel.address
+                password = self._senders.get(sender)
+            if password is None or send.access_key != sender[0] or send.topic != run.topic:
+                return False
+            if not send.is_signed(password, body):
+                return False
+        return True
+
+    def _remember(self, sender: tuple[str, str, int, str]) -> None:
+        """Let the next sends of a sender pass by their signature alone."""
+        if len(self._senders) >= _MAX_SENDERS:
+            self._senders.clear()
+        self._senders[sender] = self.directory.users[sender[0]].password
 
     def recheck(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
         """A check to repeat when a held request is answered. It returns the reason to refuse it then, or None.
@@ -262,6 +306,7 @@ class UserAccess:
             await asyncio.get_running_loop().run_in_executor(None, self._files.save, changed)
             former, self.directory = self.directory, changed
             self._known.clear()
+            self._senders.clear()
             self._close_members(former)
 
     def _close_members(self, former: AccessDirectory) -> None:

@@ -8,6 +8,7 @@ Source: SendMessageRequestHeaderV2, MessageExtEncoder.encode.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -69,6 +70,13 @@ class SendRun(CommandRun):
     def oneway_count(self) -> int:
         """How many of the sends are one-way."""
         return int(np.count_nonzero(self.columns[send_columns.COMMAND_FLAG] & ONEWAY_FLAG))
+
+    def parts(self) -> Iterator[tuple[memoryview, memoryview]]:
+        """The header, without the head of its frame, and the body of each send."""
+        data, at = memoryview(self.data), self.begin
+        rows = self.columns[[send_columns.BODY_AT, send_columns.BODY_LENGTH]].tolist()
+        for body_at, length in zip(*rows, strict=True):
+            yield data[at + FRAME_HEAD.size : body_at], data[body_at : (at := body_at + length)]
 
 
 class FindSendRun:

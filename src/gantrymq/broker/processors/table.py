@@ -42,7 +42,7 @@ from gantrymq.broker.processors.send_lane import send_lane
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import MAX_FRAME_BYTES
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import BodyLimits, Processor, RequestDispatcher, RequestHook
+from gantrymq.remoting.transport.dispatcher import BodyLimits, Processor, RequestDispatcher, RequestHook, RunHook
 
 FAMILIES: tuple[Callable[[BrokerContext], Routes], ...] = tuple(
     module.routes
@@ -76,12 +76,14 @@ def dispatcher(
     context: BrokerContext,
     table: Routes,
     hooks: Iterable[RequestHook],
+    run_hook: RunHook | None,
     when_closed: Callable[[Channel], None],
 ) -> RequestDispatcher:
-    """A dispatcher with the processors of ``table`` and with ``hooks``."""
+    """A dispatcher with the processors of ``table``, with ``hooks`` and with the one for runs."""
     return RequestDispatcher(
         {code: _processor(route, context.answers.caught_up) for code, route in table.items()},
         hooks=hooks,
+        run_hook=run_hook,
         lane=send_lane(context),
         when_closed=when_closed,
         body_limits=_body_limits(context.config.broker.max_request_body_bytes),

@@ -23,6 +23,8 @@ Answer = RemotingCommand | None
 Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
 # Called before the processor. An answer ends the request (RPCHook, RequestPipeline).
 RequestHook = Callable[[Channel, RemotingCommand], Answer]
+# Called for a run in place of the hooks. False if one of them might end a request, so that each is asked.
+RunHook = Callable[[Channel, CommandRun], bool]
 
 MAX_UNDER_WAY_BYTES = 64 << 20  # limit for requests that are being answered, over all connections
 _SMALL_REQUEST_BYTES = 4096
@@ -85,6 +87,7 @@ class RequestDispatcher:
     """A :class:`gantrymq.remoting.transport.channel.ChannelHandler` with a table of processors.
 
     ``when_closed`` is called for every closed channel. Without ``body_limits`` a body may be as large as a frame.
+    ``run_hook`` answers for all ``hooks``.
     """
 
     def __init__(
@@ -92,12 +95,13 @@ class RequestDispatcher:
         processors: dict[int, Processor] | None = None,
         *,
         hooks: Iterable[RequestHook] = (),
+        run_hook: RunHook | None = None,
         lane: RunLane | None = None,
         when_closed: Callable[[Channel], None] | None = None,
         body_limits: BodyLimits | None = None,
     ) -> None:
         self._processors = {int(code): processor for code, processor in (processors or {}).items()}
-        self._hooks, self._lane = tuple(hooks), lane
+        self._hooks, self._run_hook, self._lane = tuple(hooks), run_hook, lane
         self._when_closed, self._body_limits = when_closed, body_limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way_bytes = 0
@@ -168,15 +172,17 @@ class RequestDispatcher:
 
     def _run(self, channel: Channel, run: CommandRun) -> None:
         """Answer a run together, if none of its requests is refused. Hooks see each request once."""
-        if not self._hooks:
-            if self._lane is None or not self._lane.process(channel, run):
-                self.requests(channel, split_run(run))
-            return
-        requests = split_run(run)
-        refusals = [self._refusal(channel, request) for request in requests]
-        is_refused = any(refusal is not None for refusal in refusals)
-        if not is_refused and self._lane is not None and self._lane.process(channel, run):
-            return
+        if not self._hooks or (self._run_hook is not None and self._run_hook(channel, run)):
+            if self._lane is not None and self._lane.process(channel, run):
+                return
+            requests = split_run(run)
+            refusals = [self._body_refusal(request) for request in requests]
+        else:
+            requests = split_run(run)
+            refusals = [self._refusal(channel, request) for request in requests]
+            is_refused = any(refusal is not None for refusal in refusals)
+            if not is_refused and self._lane is not None and self._lane.process(channel, run):
+                return
         for request, refusal in zip(requests, refusals, strict=True):
             if refusal is None:
                 self._respond(channel, request, self._process)
@@ -189,10 +195,9 @@ class RequestDispatcher:
 
     def _refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer to a request whose body is wrong, or that a hook refuses or fails at; None for another one."""
-        if (request.body or request.refused_bytes) and self._body_limits is not None:
-            wrong = self._body_limits.wrong(request)
-            if wrong is not None:
-                return request.response(ResponseCode.INVALID_PARAMETER, wrong)
+        wrong = self._body_refusal(request)
+        if wrong is not None:
+            return wrong
         try:
             for hook in self._hooks:
                 refusal = hook(channel, request)
@@ -200,6 +205,13 @@ class RequestDispatcher:
                     return refusal
         except Exception as error:
             return failure(request, error)
+        return None
+
+    def _body_refusal(self, request: RemotingCommand) -> RemotingCommand | None:
+        if (request.body or request.refused_bytes) and self._body_limits is not None:
+            wrong = self._body_limits.wrong(request)
+            if wrong is not None:
+                return request.response(ResponseCode.INVALID_PARAMETER, wrong)
         return None
 
     def _process(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:

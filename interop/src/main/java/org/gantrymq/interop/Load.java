@@ -9,6 +9,8 @@ import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
@@ -20,6 +22,7 @@ import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * Runs the real client at full speed for a number of seconds or messages, in one mode (sync, async, oneway, batch,
@@ -45,7 +48,7 @@ final class Load implements Command {
     public String usage() {
         return "--namesrv ADDRESS --topic NAME --mode WAY [--threads COUNT] [--seconds COUNT]"
             + " [--warm-up COUNT] [--size BYTES] [--count COUNT] [--rate COUNT] [--acks FILE]"
-            + " [--batch COUNT] [--broker-pid PID]";
+            + " [--batch COUNT] [--broker-pid PID] [--access-key NAME --secret-key SECRET]";
     }
 
     @Override
@@ -67,7 +70,7 @@ final class Load implements Command {
             out.line(LoadDelayed.run(options));
             return 0;
         }
-        DefaultMQProducer producer = producer(mode, "load-" + System.nanoTime());
+        DefaultMQProducer producer = producer(mode, "load-" + System.nanoTime(), signing(options));
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
@@ -123,11 +126,17 @@ final class Load implements Command {
         return List.of("oneway", "transaction").contains(options.text("mode"));
     }
 
-    private static DefaultMQProducer producer(String mode, String group) {
+    /** The hook that signs requests; null without credentials. */
+    private static RPCHook signing(Options options) {
+        return options.has("access-key")
+            ? new AclClientRPCHook(new SessionCredentials(options.text("access-key"), options.text("secret-key"))) : null;
+    }
+
+    private static DefaultMQProducer producer(String mode, String group, RPCHook hook) {
         if (!"transaction".equals(mode)) {
-            return new DefaultMQProducer(group);
+            return new DefaultMQProducer(group, hook);
         }
-        TransactionMQProducer producer = new TransactionMQProducer(group);
+        TransactionMQProducer producer = new TransactionMQProducer(group, hook);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
