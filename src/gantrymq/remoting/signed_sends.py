@@ -28,6 +28,7 @@ from gantrymq.remoting.acl import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, signatu
 from gantrymq.remoting.command import RemotingCommand
 
 _NAMES = {"access_key": ACCESS_KEY, "security_token": SECURITY_TOKEN, "topic": "b", "signature": SIGNATURE}
+_NOT_READ = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class SignedSend(Struct, kw_only=True, forbid_unknown_fields=True, rename=_NAMES, gc=False):
@@ -64,7 +65,6 @@ class _Frame(Struct, rename="camel", gc=False):
     ext_fields: SignedSend
 
 
-_NOT_READ = (msgspec.MsgspecError, ValueError, RecursionError)
 _decode_fields = msgspec.json.Decoder(SignedSend).decode
 _decode = msgspec.json.Decoder(_Frame).decode
 
