@@ -281,7 +281,7 @@ async def feed(
     async with BrokerCase(path, clock=ManualClock(1_800_000_000_000), listen_port=port, **settings) as case:
         wire = Wire()
         channel = Channel(
-            case.server.dispatcher, server=TlsServer(), find_run=case.server.dispatcher.find_run if together else None
+            case.server.dispatcher, server=TlsServer(), find_runs=case.server.dispatcher.find_runs if together else None
         )
         channel.connection_made(cast(asyncio.Transport, wire))
         for read in reads:
@@ -412,6 +412,6 @@ def test_send_hook_sees_each_request_of_run() -> None:
 
     run = find(b"".join(send_frame(n, flag=ONEWAY) for n in range(10)))
     assert run is not None
-    dispatcher = RequestDispatcher(hooks=[hook], lane=EveryRun())
+    dispatcher = RequestDispatcher(hooks=[hook], lanes=[EveryRun()])
     dispatcher.requests(Mock(spec=Channel), [run])
     assert seen == list(range(10))
