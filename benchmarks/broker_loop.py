@@ -300,7 +300,7 @@ async def run(count: int, path: str, only: str, profile: cProfile.Profile | None
     config = BrokerConfig(listen_port=0, wait_time_in_send_queue_ms=10_000, os_page_cache_busy_timeout_ms=10_000)
     server = BrokerServer(path, LiveConfig(config))
     await server.start()
-    channel = Channel(server.dispatcher, server=TlsServer(), find_run=server.dispatcher.find_run)
+    channel = Channel(server.dispatcher, server=TlsServer(), find_runs=server.dispatcher.find_runs)
     transport = Nowhere()
     channel.connection_made(transport)
     subscription = build_subscription("bench", "*", "TAG", 0)

@@ -48,7 +48,7 @@ class Side:
 
     def __init__(self, server: BrokerServer) -> None:
         self._server, self._transport = server, Nowhere()
-        self._channel = Channel(server.dispatcher, server=TlsServer(), find_run=server.dispatcher.find_run)
+        self._channel = Channel(server.dispatcher, server=TlsServer(), find_runs=server.dispatcher.find_runs)
         self._channel.connection_made(self._transport)
 
     async def cpu_s(self, reads: Sequence[bytes], profile: cProfile.Profile | None) -> float:

@@ -281,7 +281,7 @@ async def feed(
     async with BrokerCase(path, clock=ManualClock(1_800_000_000_000), listen_port=port, **settings) as case:
         wire = Wire()
         channel = Channel(
-            case.server.dispatcher, server=TlsServer(), find_run=case.server.dispatcher.find_run if together else None
+            case.server.dispatcher, server=TlsServer(), find_runs=case.server.dispatcher.find_runs if together else None
         )
         channel.connection_made(cast(asyncio.Transport, wire))
         for read in reads:
@@ -412,7 +412,7 @@ def test_send_hook_sees_each_request_of_run() -> None:
 
     run = find(b"".join(send_frame(n, flag=ONEWAY) for n in range(10)))
     assert run is not None
-    dispatcher = RequestDispatcher(hooks=[hook], lane=EveryRun())
+    dispatcher = RequestDispatcher(hooks=[hook], lanes=[EveryRun()])
     dispatcher.requests(Mock(spec=Channel), [run])
     assert seen == list(range(10))
 
@@ -431,7 +431,7 @@ def test_run_hook_that_allows_run_stands_for_all_hooks(is_allowed: bool) -> None
 
     run = find(b"".join(send_frame(n, flag=ONEWAY) for n in range(10)))
     assert run is not None
-    dispatcher = RequestDispatcher(hooks=[hook], run_hook=run_hook, lane=EveryRun())
+    dispatcher = RequestDispatcher(hooks=[hook], run_hook=run_hook, lanes=(EveryRun(),))
     dispatcher.requests(Mock(spec=Channel), [run])
     assert runs == [10]
     assert seen == ([] if is_allowed else list(range(10)))

@@ -333,7 +333,7 @@ class BrokerServer:
         self._server = RemotingServer(
             self.dispatcher,
             tls=self._tls,
-            find_run=self.dispatcher.find_run,
+            find_runs=self.dispatcher.find_runs,
             idle_seconds=broker.idle_seconds,
             limits=ServerLimits(
                 broker.max_connections,

@@ -10,7 +10,7 @@ Source: NettyDecoder, NettyRemotingAbstract (responseTable, scanResponseTable).
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from gantrymq.errors import RemotingCommandError
@@ -57,10 +57,13 @@ class FindRun(Protocol):
         ...
 
 
+FindRuns = Mapping[int, FindRun]  # by the code
+
+
 class Connection:
     """Cuts a stream of bytes into commands.
 
-    With ``find_run``, consecutive requests of its code stay together, from the second request of a connection on.
+    With ``find_runs``, consecutive requests of one of its codes stay together, from the second such request on.
 
     A chunk that holds whole frames is decoded in place. The large chunks of an incomplete frame are kept and joined
     once, so that they are copied once. Small chunks are appended to one buffer, so that the memory in use is about
@@ -77,13 +80,14 @@ class Connection:
     def __init__(
         self,
         max_frame_bytes: int = MAX_FRAME_BYTES,
-        find_run: FindRun | None = None,
+        find_runs: FindRuns | None = None,
         max_header_bytes: int = MAX_FRAME_BYTES,
         max_body_bytes: Callable[[int], int] | None = None,
     ) -> None:
         self._max_body_bytes = max_body_bytes
         self._skip_bytes = 0  # the rest of a dropped body
-        self._max_frame_bytes, self._max_header_bytes, self._find_run = max_frame_bytes, max_header_bytes, find_run
+        self._max_frame_bytes, self._max_header_bytes = max_frame_bytes, max_header_bytes
+        self._find_runs = find_runs or {}
         self._last_code = -1
         self._chunks: list[bytes | bytearray] = []
         self._have = 0
@@ -204,10 +208,8 @@ class Connection:
 
     def _run_at(self, data: bytes, position: int, end: int) -> CommandRun | None:
         """The run that begins with the frame at ``data[position:end]``, or None."""
-        find = self._find_run
-        if find is None or find.code != self._last_code or end + FRAME_HEAD.size > len(data):
-            return None
-        return find(data, position)
+        find = self._find_runs.get(self._last_code)
+        return find(data, position) if find is not None and end + FRAME_HEAD.size <= len(data) else None
 
     def _wrong_lengths(self, data: bytes, position: int) -> str:
         """An error text: what is wrong with a frame's lengths, and which other protocol its bytes belong to."""

@@ -1,6 +1,6 @@
-"""Templates for a broker's two most frequent answers: to a stored send, and to a pull that found messages.
+"""Templates for a broker's most frequent answers: to a stored send, to a pull that found messages, and to a run.
 
-Each function returns None if the ordinary encoder must be used: for a header that is not JSON, and for values that JSON
+A function returns None if the ordinary encoder must be used: for a header that is not JSON, and for values that JSON
 would escape.
 
 Source: SendMessageProcessor.handlePutMessageResult, PullMessageProcessor.composeResponseHeader.
@@ -9,7 +9,7 @@ Source: SendMessageProcessor.handlePutMessageResult, PullMessageProcessor.compos
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import cast
 
@@ -83,6 +83,16 @@ class SendAnswers:
         if size + FRAME_HEAD.size > MAX_FRAME_BYTES:
             return None
         return FRAME_HEAD.pack(4 + size, size) + before, cast(bytes, msg_ids), behind
+
+
+def encode_successes(opaques: Iterable[int]) -> bytes:
+    """The frames of a SUCCESS without fields to requests in JSON with these numbers."""
+    text = _template(None, ())
+    frames: list[bytes] = []
+    for opaque in opaques:
+        header = (text % opaque).encode()
+        frames += (FRAME_HEAD.pack(4 + len(header), len(header)), header)
+    return b"".join(frames)
 
 
 def encode_found_head(

@@ -51,6 +51,7 @@ class _Acks:
     offsets: list[int] = field(default_factory=list)
     is_batch: bool = False
     stored: list[Stored] = field(default_factory=list)
+    requests: int = 1
 
 
 class ReviveLog:
@@ -85,15 +86,19 @@ class ReviveLog:
         """Put an acknowledgement that is due at ``deliver_ms``. ``stored`` is called once, possibly at once."""
         self._put_record(_AckRecord(ack.key, queue_id, deliver_ms), _Acks(list(ack.offsets), ack.is_batch, [stored]))
 
-    def join_ack(self, ack: PopAck, queue_id: int, deliver_ms: int, stored: Stored) -> None:
-        """As :meth:`put_ack`, in one record with the others of the same pop that come in this iteration of the loop."""
+    def join_ack(self, ack: PopAck, queue_id: int, deliver_ms: int, stored: Stored, *, requests: int = 1) -> None:
+        """As :meth:`put_ack`, in one record with the others of the same pop that come in this iteration of the loop.
+
+        ``requests`` is the number of requests that it comes from.
+        """
         record = _AckRecord(ack.key, queue_id, deliver_ms)
         if not self._acks:
             self._loop.call_soon(self.put_acks)
-        acks = self._acks.setdefault(record, _Acks())
+        acks = self._acks.setdefault(record, _Acks(requests=0))
         acks.offsets += ack.offsets
         acks.is_batch |= ack.is_batch
         acks.stored.append(stored)
+        acks.requests += requests
         if len(acks.offsets) >= MAX_MESSAGES:
             self._put_record(record, self._acks.pop(record))
 
@@ -111,7 +116,7 @@ class ReviveLog:
         ack = PopAck(record.key, offsets, acks.is_batch or len(offsets) > 1)
         now_ms = self._clock.now_ms()
         message = ack_message(ack, self.topic, record.queue_id, record.deliver_ms, now_ms, self.host)
-        self._put(message, record.key, ReviveKind.ACK, len(acks.stored), stored)
+        self._put(message, record.key, ReviveKind.ACK, acks.requests, stored)
 
     def _put(self, message: Message, key: PopKey, kind: ReviveKind, requests: int, stored: Stored) -> None:
         if self._timers is None:

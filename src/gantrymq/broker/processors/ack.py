@@ -12,11 +12,13 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from gantrymq.broker import refusals
 from gantrymq.broker.acl.permissions import BATCH_ACK_MESSAGE, popped
 from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.pop.ack_runs import AckRun, FindAckRun
 from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.broker.pop.checks import require_revive_queue
 from gantrymq.broker.pop.service import Pop
@@ -32,12 +34,13 @@ from gantrymq.model.receipt_handle import ReceiptHandle, normal_topic, real_topi
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command import CommandRun, RemotingCommand, encode_command
 from gantrymq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
+from gantrymq.remoting.quick_answers import encode_successes
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import RequestRefused
 from gantrymq.remoting.transport.turns import in_slices
@@ -69,20 +72,46 @@ class AckMessageProcessor:
     def ack(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """ACK_MESSAGE. The answer comes when it is stored."""
         header = request.read(AckMessageRequestHeader)
-        topic, queue_id, offset = header.topic, header.queue_id, header.offset
-        self._checks.popped_queue(channel, topic, queue_id)
-        self._refuse_lite(header.lite_topic)
-        low, high = self._bounds(topic, queue_id)
-        if not low <= offset <= high:
-            remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
-            raise RequestRefused(ResponseCode.NO_MESSAGE, remark)
-        handle = self._checks.handle(header.extra_info, self._revive.queues)
-        key = _key(topic, header.consumer_group, queue_id, handle)
+        offset = header.offset
+        handle = self._handle(channel, header, (offset,))
+        key = _key(header.topic, header.consumer_group, header.queue_id, handle)
         if handle.is_order:
             wrong = self._acknowledge_in_order(key, offset, handle)
             return request.response(ResponseCode.MESSAGE_ILLEGAL if wrong else ResponseCode.SUCCESS, wrong)
         self._acknowledge(PopAck(key, (offset,)), handle, lambda wrong: _answer(channel, request, wrong))
         return None
+
+    def run(self, channel: Channel, run: AckRun) -> bool:
+        """The acknowledgements of one read. Returns False, and does nothing, if they must be taken one by one.
+
+        Those of one pop have the same effect as a batch acknowledgement of it, and answers of their own.
+        """
+        parts = run.by_pop()
+        if parts is None:
+            return False
+        try:
+            handles = [self._handle(channel, part.acks[0].ext_fields, part.offsets) for part in parts]
+        except RequestRefused:
+            return False
+        if any(handle.is_order for handle in handles):
+            return False
+        for part, handle in zip(parts, handles, strict=True):
+            header, offsets = part.acks[0].ext_fields, part.offsets
+            ack = PopAck(_key(header.topic, header.consumer_group, header.queue_id, handle), tuple(offsets))
+            self._acknowledge(ack, handle, partial(_answer_run, channel, part), requests=len(part))
+        return True
+
+    def _handle(self, channel: Channel, header: AckMessageRequestHeader, offsets: Sequence[int]) -> ReceiptHandle:
+        """The receipt handle of acknowledgements that differ only in their ``offsets``. Raises RequestRefused."""
+        topic, queue_id = header.topic, header.queue_id
+        self._checks.popped_queue(channel, topic, queue_id)
+        self._refuse_lite(header.lite_topic)
+        low, high = self._bounds(topic, queue_id)
+        for offset in offsets:
+            if not low <= offset <= high:
+                remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
+                raise RequestRefused(ResponseCode.NO_MESSAGE, remark)
+        return self._checks.handle(header.extra_info, self._revive.queues)
 
     def change(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """CHANGE_MESSAGE_INVISIBLETIME. The answer has the parts of the new receipt handle."""
@@ -234,15 +263,15 @@ class AckMessageProcessor:
 
     # Acknowledgements
 
-    def _acknowledge(self, ack: PopAck, handle: ReceiptHandle, acked: Acked) -> None:
+    def _acknowledge(self, ack: PopAck, handle: ReceiptHandle, acked: Acked, *, requests: int = 1) -> None:
         def done(wrong: str | None) -> None:
             if wrong is None:
                 self._settle(ack)
             acked(wrong)
 
-        self._store_ack(ack, handle, done)
+        self._store_ack(ack, handle, done, requests=requests)
 
-    def _store_ack(self, ack: PopAck, handle: ReceiptHandle, acked: Acked) -> None:
+    def _store_ack(self, ack: PopAck, handle: ReceiptHandle, acked: Acked, *, requests: int = 1) -> None:
         if self._buffer.acknowledge(ack):
             acked(None)
             return
@@ -250,7 +279,7 @@ class AckMessageProcessor:
         def stored(log_end: int, reason: str | None) -> None:
             acked(None if log_end >= 0 else reason or "the acknowledgement is not stored")
 
-        self._revive.join_ack(ack, handle.revive_queue_id, handle.visible_time_ms, stored)
+        self._revive.join_ack(ack, handle.revive_queue_id, handle.visible_time_ms, stored, requests=requests)
 
     def _settle(self, ack: PopAck) -> None:
         key = ack.key
@@ -294,9 +323,40 @@ def _answer(
         channel.respond(request, request.response(ResponseCode.SYSTEM_ERROR, wrong))
 
 
+def _answer_run(channel: Channel, run: AckRun, wrong: str | None) -> None:
+    if wrong is None:
+        channel.respond_bytes(run, ResponseCode.SUCCESS, (encode_successes(ack.opaque for ack in run.acks),))
+        return
+    frames = []
+    for ack in run.acks:
+        request = RemotingCommand(run.code, opaque=ack.opaque)
+        frames.append(encode_command(request.response(ResponseCode.SYSTEM_ERROR, wrong)))
+    channel.respond_bytes(run, ResponseCode.SYSTEM_ERROR, frames)
+
+
+class AckLane:
+    """The lane for runs of ACK_MESSAGE. Those that it does not take are acknowledged one by one, with their errors."""
+
+    def __init__(self, acks: AckMessageProcessor) -> None:
+        self._acks, self.find = acks, FindAckRun()
+
+    def process(self, channel: Channel, run: CommandRun) -> bool:
+        """Take a run. Returns False if its acknowledgements must be processed one by one."""
+        return isinstance(run, AckRun) and self._acks.run(channel, run)
+
+
+def _processor(context: BrokerContext) -> AckMessageProcessor:
+    return AckMessageProcessor(context.config, context.clock, context.storage.store, context.tables, context.pop)
+
+
+def ack_lane(context: BrokerContext) -> AckLane:
+    """The lane of a broker."""
+    return AckLane(_processor(context))
+
+
 def routes(context: BrokerContext) -> Routes:
     """The rows of acknowledgements."""
-    acks = AckMessageProcessor(context.config, context.clock, context.storage.store, context.tables, context.pop)
+    acks = _processor(context)
     return {
         RequestCode.ACK_MESSAGE: Route(acks.ack, popped(AckMessageRequestHeader), after_dispatch=False),
         RequestCode.BATCH_ACK_MESSAGE: Route(acks.batch_ack, BATCH_ACK_MESSAGE, after_dispatch=False),

@@ -37,6 +37,7 @@ from gantrymq.broker.processors import (
     send_back,
     users,
 )
+from gantrymq.broker.processors.ack import ack_lane
 from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.processors.send_lane import send_lane
 from gantrymq.remoting.codes import RequestCode
@@ -84,7 +85,7 @@ def dispatcher(
         {code: _processor(route, context.answers.caught_up) for code, route in table.items()},
         hooks=hooks,
         run_hook=run_hook,
-        lane=send_lane(context),
+        lanes=(send_lane(context), ack_lane(context)),
         when_closed=when_closed,
         body_limits=_body_limits(context.config.broker.max_request_body_bytes),
     )

@@ -36,7 +36,7 @@ from gantrymq.remoting.command import (
     encode_command,
     encode_head,
 )
-from gantrymq.remoting.connection import Connection, FindRun, PendingRequests, other_protocol
+from gantrymq.remoting.connection import Connection, FindRuns, PendingRequests, other_protocol
 from gantrymq.remoting.transport.shared import ServerState
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
 from gantrymq.remoting.transport.turns import SLICE_S, TURN_S
@@ -65,7 +65,7 @@ class ChannelHandler(Protocol):
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
         """All requests that one read completed, in order. Answers go to :meth:`Channel.respond`.
 
-        With ``find_run`` there may be runs among them (:class:`gantrymq.remoting.command.CommandRun`).
+        With ``find_runs`` there may be runs among them (:class:`gantrymq.remoting.command.CommandRun`).
         """
         ...
 
@@ -95,7 +95,7 @@ class Channel(asyncio.Protocol):
         server: TlsServer | None = None,
         shared: ServerState | None = None,
         client_tls: ssl.SSLContext | None = None,
-        find_run: FindRun | None = None,
+        find_runs: FindRuns | None = None,
     ) -> None:
         self._handler, self._server, self._client_tls = handler, server, client_tls
         self._tls: TlsSession | None = None
@@ -103,11 +103,11 @@ class Channel(asyncio.Protocol):
         self._shared = ServerState() if server is not None and shared is None else shared
         self._meter = self._shared.meter if self._shared is not None else None
         if self._shared is None:
-            self._connection = Connection(find_run=find_run)
+            self._connection = Connection(find_runs=find_runs)
         else:
             limits = self._shared.limits
             self._connection = Connection(
-                find_run=find_run, max_header_bytes=limits.max_header_bytes, max_body_bytes=limits.max_body_bytes
+                find_runs=find_runs, max_header_bytes=limits.max_header_bytes, max_body_bytes=limits.max_body_bytes
             )
         self._is_greedy = self._is_queued = self._is_paused = self._has_noted = False
         self._answers_under_way = self._under_way_bytes = 0

@@ -15,7 +15,7 @@ from gantrymq.errors import DiskError, GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import CommandRun, RemotingCommand
-from gantrymq.remoting.connection import FindRun, split_run
+from gantrymq.remoting.connection import FindRun, FindRuns, split_run
 from gantrymq.remoting.transport.channel import Channel
 
 # An answer; None if it has been or will be sent by channel.respond.
@@ -96,12 +96,13 @@ class RequestDispatcher:
         *,
         hooks: Iterable[RequestHook] = (),
         run_hook: RunHook | None = None,
-        lane: RunLane | None = None,
+        lanes: Iterable[RunLane] = (),
         when_closed: Callable[[Channel], None] | None = None,
         body_limits: BodyLimits | None = None,
     ) -> None:
         self._processors = {int(code): processor for code, processor in (processors or {}).items()}
-        self._hooks, self._run_hook, self._lane = tuple(hooks), run_hook, lane
+        self._hooks, self._run_hook = tuple(hooks), run_hook
+        self._lanes = {lane.find.code: lane for lane in lanes}
         self._when_closed, self._body_limits = when_closed, body_limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way_bytes = 0
@@ -116,9 +117,9 @@ class RequestDispatcher:
         return self._body_limits.max_bytes if self._body_limits is not None else None
 
     @property
-    def find_run(self) -> FindRun | None:
-        """What finds runs for the lane in received bytes; None without a lane."""
-        return self._lane.find if self._lane is not None else None
+    def find_runs(self) -> FindRuns:
+        """What finds runs for the lanes in received bytes."""
+        return {code: lane.find for code, lane in self._lanes.items()}
 
     def connected(self, channel: Channel) -> None:
         """Do nothing."""
@@ -172,8 +173,9 @@ class RequestDispatcher:
 
     def _run(self, channel: Channel, run: CommandRun) -> None:
         """Answer a run together, if none of its requests is refused. Hooks see each request once."""
+        lane = self._lanes.get(run.code)
         if not self._hooks or (self._run_hook is not None and self._run_hook(channel, run)):
-            if self._lane is not None and self._lane.process(channel, run):
+            if lane is not None and lane.process(channel, run):
                 return
             requests = split_run(run)
             refusals = [self._body_refusal(request) for request in requests]
@@ -181,7 +183,7 @@ class RequestDispatcher:
             requests = split_run(run)
             refusals = [self._refusal(channel, request) for request in requests]
             is_refused = any(refusal is not None for refusal in refusals)
-            if not is_refused and self._lane is not None and self._lane.process(channel, run):
+            if not is_refused and lane is not None and lane.process(channel, run):
                 return
         for request, refusal in zip(requests, refusals, strict=True):
             if refusal is None:

@@ -12,7 +12,7 @@ import socket
 from gantrymq.errors import RemotingError, system_reason
 from gantrymq.logs import get_logger
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.connection import FindRun
+from gantrymq.remoting.connection import FindRuns
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
 from gantrymq.remoting.transport.meter import RequestMeter
 from gantrymq.remoting.transport.shared import MAX_CONNECTIONS_KEY, ServerLimits, ServerState
@@ -40,12 +40,12 @@ class RemotingServer:
         handler: ChannelHandler,
         *,
         tls: TlsServer | None = None,
-        find_run: FindRun | None = None,
+        find_runs: FindRuns | None = None,
         idle_seconds: float = 120,
         limits: ServerLimits | None = None,
         meter: RequestMeter | None = None,
     ) -> None:
-        self._handler, self._tls, self._find_run = handler, tls or TlsServer(), find_run
+        self._handler, self._tls, self._find_runs = handler, tls or TlsServer(), find_runs
         self._idle_seconds, self._limits, self._meter = idle_seconds, limits or ServerLimits(), meter
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -68,7 +68,7 @@ class RemotingServer:
         return bound
 
     def _channel(self) -> Channel:
-        return Channel(self, server=self._tls, shared=self._shared, find_run=self._find_run)
+        return Channel(self, server=self._tls, shared=self._shared, find_runs=self._find_runs)
 
     async def listen_too(self, bound: socket.socket) -> None:
         """Accept connections on a second port too, through a copy of a socket that is bound to it.
