@@ -70,7 +70,7 @@ def test_verify_and_salvage_need_no_extra(is_damaged: bool, tmp_path: Path) -> N
 
 
 def test_proxy_without_extra_names_extra() -> None:
-    command = [sys.executable, "-c", WITHOUT.format(module="grpc"), "proxy", "-n", "127.0.0.1:1", "--grpc-port", "0"]
+    command = [sys.executable, "-c", WITHOUT.format(module="hpack"), "proxy", "-n", "127.0.0.1:1", "--grpc-port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 3
-    assert done.stderr == "gantrymq: this needs the module grpc: pip install 'gantrymq[grpc]'\n"
+    assert done.stderr == "gantrymq: this needs the module hpack: pip install 'gantrymq[grpc]'\n"

@@ -26,7 +26,7 @@ _EXTRAS = {  # module: extra of pip install
     "duckdb": "sql",
     "fastavro": "typed",
     "google": "grpc",
-    "grpc": "grpc",
+    "hpack": "grpc",
     "jinja2": "console",
     "jsonschema_rs": "typed",
     "pyarrow": "arrow",
