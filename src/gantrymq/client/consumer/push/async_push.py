@@ -313,7 +313,11 @@ class AsyncPushConsumer(AsyncGroupConsumer):
 
     async def _divide_once(self) -> None:
         """Run the first division as a background task, so that a close ends it before it releases the locks."""
-        dividing = self._tasks.start(_done(self._rebalancing.once()))
+
+        async def divide() -> None:  # made by its own task, or a cancellation before its first step would leave it
+            await self._rebalancing.once()
+
+        dividing = self._tasks.start(divide())
         try:
             await asyncio.wait({dividing})
         finally:
