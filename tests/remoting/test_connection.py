@@ -11,7 +11,7 @@ from remoting_cases import commands
 
 from gantrymq.errors import RemotingCommandError
 from gantrymq.remoting.codes import RequestCode, SerializeType
-from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand, encode_command, encode_head
+from gantrymq.remoting.command import MAX_FRAME_BYTES, CommandRun, RemotingCommand, encode_command, encode_head
 from gantrymq.remoting.connection import Connection, PendingRequests
 from gantrymq.remoting.frame_header import MAX_EXT_FIELDS, encode_ext_fields
 
@@ -250,3 +250,28 @@ def test_too_long_body_in_pieces_is_not_buffered(rng: random.Random) -> None:
     assert (connection.buffered_bytes, connection.has_more) == (0, False)
     [after] = connection.receive(long[200_000:] + small)
     assert after.opaque == 4
+
+
+def test_short_work_of_producer_is_taken_together_and_other_requests_alone() -> None:
+    codes = [int(code) for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION)] * 5
+    stream = b"".join(encode_command(RemotingCommand(code)) for code in [*codes, 34, 34, *codes[:2]])
+    connection = Connection()
+    assert connection.receive(stream, 0) == []
+    counts = []
+    while connection.has_more:
+        counts.append(len(connection.receive(b"", 1)))
+        assert connection.receive(b"", 0) == []
+    assert counts == [8, 3, 1, 2]
+
+
+def test_run_is_taken_without_the_request_behind_it() -> None:
+    code = int(RequestCode.SEND_MESSAGE_V2)
+    size = len(send := encode_command(RemotingCommand(code)))
+
+    def find(data: bytes, begin: int) -> CommandRun | None:
+        return CommandRun(code, data, begin, begin + 2 * size)
+
+    connection = Connection(find_runs={code: find})
+    assert [type(one) for one in connection.receive(send * 7, 1)] == [RemotingCommand, CommandRun]
+    assert [len(connection.receive(b"", 1)) for _ in range(2)] == [1, 1]
+    assert not connection.has_more

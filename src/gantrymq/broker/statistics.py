@@ -91,9 +91,11 @@ class BrokerStatsManager:
             items = self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic)
             if (TOPIC_PUT_SIZE, topic) in self._items:
                 self._put_items[topic] = items
-        for item, value in zip(items, (messages, size_bytes), strict=True):
-            item.value += value
-            item.times += puts
+        count, size = items
+        count.value += messages
+        count.times += puts
+        size.value += size_bytes
+        size.times += puts
 
     def got(self, group: str, topic: str, messages: int, size_bytes: int) -> None:
         """Count messages that were delivered to a group."""

@@ -32,7 +32,7 @@ from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from gantrymq.model.message import parse_message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command import ONEWAY_FLAG, RemotingCommand, encode_command
 from gantrymq.remoting.headers.send import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import Answer
@@ -141,13 +141,15 @@ class EndTransactionProcessor:
             age_ms = max(self._clock.now_ms() - born_timestamp_ms, 0)
             self._measures.meter.committed(result.topic, age_ms // 1000)
             self._measures.stats.put(result.topic, 1, result.size_bytes)
-            answer = request.response(ResponseCode.SUCCESS)
+            code, remark = ResponseCode.SUCCESS, None
         else:
             self._decisions.cancel(decision)
-            answer = request.response(*self._failure(result, busy))
-        channel.respond(request, answer)
+            code, remark = self._failure(result, busy)
+        # Nearly all decisions are one-way.
+        frames = () if request.flag & ONEWAY_FLAG else (encode_command(request.response(code, remark)),)
+        channel.respond_bytes(request, code, frames)
 
-    def _failure(self, result: PutMessageResult | None, busy: str | None) -> tuple[int, str | None]:
+    def _failure(self, result: PutMessageResult | None, busy: str | None) -> tuple[ResponseCode, str | None]:
         if result is None:
             return ResponseCode.SYSTEM_BUSY, busy
         if result.status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):

@@ -20,15 +20,29 @@ from gantrymq.remoting.bodies.topic import DataVersion
 
 
 class TableVersion:
-    """The version of a table. ``value`` is replaced and never changed, so it may be kept."""
+    """The version of a table. Thread rule: that of the table."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.value = DataVersion(timestamp=clock.now_ms())
+        self._value = DataVersion(timestamp=clock.now_ms())
+        self._changed_ms = self._changes = 0  # since _value was made: each transaction changes a table twice
+
+    @property
+    def value(self) -> DataVersion:
+        """The version, an object that is never changed, so that it may be kept."""
+        if self._changes:
+            self._value = DataVersion(timestamp=self._changed_ms, counter=self._value.counter + self._changes)
+            self._changes = 0
+        return self._value
+
+    @value.setter
+    def value(self, value: DataVersion) -> None:
+        self._value, self._changes = value, 0
 
     def next(self) -> None:
         """Set the next version, because the table has changed."""
-        self.value = DataVersion(timestamp=self._clock.now_ms(), counter=self.value.counter + 1)
+        self._changed_ms = self._clock.now_ms()
+        self._changes += 1
 
 
 def persisted(value: Any) -> Any:

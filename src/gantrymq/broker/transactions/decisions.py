@@ -10,6 +10,7 @@ Thread rule: the event loop's thread.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from gantrymq.broker.transactions.op_batches import OpBatches
@@ -27,6 +28,11 @@ class Decision(NamedTuple):
 
     named: HalfOffset
     newest: HalfOffset
+
+    @property
+    def records(self) -> Collection[HalfOffset]:
+        """Both records, or the one that it is mostly."""
+        return (self.named,) if self.named == self.newest else self
 
 
 class Decisions:
@@ -76,13 +82,13 @@ class Decisions:
         if newest is None:
             return None
         decision = Decision(named, newest)
-        for half in set(decision):
+        for half in decision.records:
             self._under_way[half] = self._under_way.get(half, 0) + 1
         return decision
 
     def cancel(self, decision: Decision) -> None:
         """End a decision that failed. The half message is open again."""
-        for half in set(decision):
+        for half in decision.records:
             self._under_way[half] -= 1
             if not self._under_way[half]:
                 del self._under_way[half]
@@ -91,8 +97,11 @@ class Decisions:
         """End a decision that succeeded, with all its records in the log."""
         self.cancel(decision)
         newest = self._newest(decision.named)
-        for half in {*decision, newest or decision.newest}:
-            self.ops.add(*half)
+        if newest == decision.named == decision.newest:
+            self.ops.add(*decision.named)
+        else:
+            for half in {*decision, newest or decision.newest}:
+                self.ops.add(*half)
         if newest in self._newer:
             self._newer[newest] = None
 

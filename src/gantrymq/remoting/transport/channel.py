@@ -369,12 +369,12 @@ class Channel(asyncio.Protocol):
 
         A connection whose requests take longer than a turn is greedy: its next requests wait for their turn.
         """
-        began, until = time.thread_time(), self._loop.time() + SLICE_S
+        began, began_s, until = time.thread_time(), time.monotonic(), self._loop.time() + SLICE_S
         while True:
             self._take(data, _COMMANDS_A_LOOK)
             data = b""
-            # CPU time, so that other threads and processes do not count.
-            self._is_greedy = time.thread_time() - began >= TURN_S
+            # CPU time, so that other threads and processes do not count. Reading it takes 2 µs, the other clock 0.1 µs.
+            self._is_greedy = time.monotonic() - began_s >= TURN_S and time.thread_time() - began >= TURN_S
             if self.is_closed or not self._connection.has_more:
                 return False
             if self._out_bytes > WRITE_HIGH_WATER_BYTES:
