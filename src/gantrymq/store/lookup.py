@@ -27,7 +27,6 @@ from gantrymq.store.queue.consume_queues import ConsumeQueues
 MAX_PULL_BYTES = 128 << 20
 _ENTRIES_A_READ = 512
 
-F = TypeVar("F")
 T = TypeVar("T")
 
 
@@ -264,17 +263,14 @@ class MessageLookup:
         def find(max_count: int | None) -> list[int]:
             return self.query_offsets(topic, key, begin_ms, end_ms, max_count)
 
-        def find_messages(max_count: int | None) -> list[StoredMessage | None]:
-            return self.log.read_each(find(max_count))
-
-        def having_key(message: StoredMessage | None) -> StoredMessage | None:
+        def read(offset: int) -> StoredMessage | None:
+            message = self.log.read(offset)
             has_key = message is not None and has_index_key(message.topic, message.properties, topic, key)
             return message if has_key else None
 
         if not exact:
-            return [message for message in find_messages(max_num) if message is not None]
-        limit = self.config.max_msgs_num_batch if max_num is None else max(max_num, 0)
-        return take_exact(find_messages, having_key, limit)
+            return [message for message in map(self.log.read, find(max_num)) if message is not None]
+        return take_exact(find, read, self.config.max_msgs_num_batch if max_num is None else max(max_num, 0))
 
     @property
     def newest_indexed(self) -> tuple[int, int]:
@@ -302,7 +298,7 @@ class MessageLookup:
         return low
 
 
-def take_exact(find: Callable[[int], list[F]], read: Callable[[F], T | None], max_count: int) -> list[T]:
+def take_exact(find: Callable[[int], list[int]], read: Callable[[int], T | None], max_count: int) -> list[T]:
     """Return the first ``max_count`` values that ``read`` has for the offsets of ``find``, which takes a limit.
 
     Offsets without a value, such as those of another key with the same hash, do not count.

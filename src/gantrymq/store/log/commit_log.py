@@ -30,6 +30,7 @@ from gantrymq.store.paths import StorePaths
 
 _HEAD = struct.Struct(">iI")
 _LONG = struct.Struct(">q")
+_FEWEST_TOGETHER = 8
 _RUN_BYTES = 512 * 1024  # copied at once
 _SIZE_BYTES = 4  # a record begins with its size
 
@@ -150,8 +151,12 @@ class CommitLog:
     def read_each(self, offsets: Sequence[int], sizes: Sequence[int] | None = None) -> list[StoredMessage | None]:
         """Return what :meth:`read` returns for each offset. Messages of one file are read together.
 
-        The records are copied, so no message keeps a file mapped. Raises DiskError.
+        A few are read one by one: checking them together takes about 35 µs, whatever their number. The records are
+        copied, so no message keeps a file mapped. Raises DiskError.
         """
+        if len(offsets) < _FEWEST_TOGETHER:
+            each_size = [None] * len(offsets) if sizes is None else sizes
+            return [self.read(offset, size) for offset, size in zip(offsets, each_size, strict=True)]
         messages: list[StoredMessage | None] = []
         while len(messages) < len(offsets):
             at = len(messages)
