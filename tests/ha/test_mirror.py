@@ -236,14 +236,16 @@ def test_retention_that_overtakes_a_waiting_mirror_is_named(log: LogBytes, maste
 
 
 @pytest.mark.parametrize(
-    ("edit", "state"),
+    ("edit", "states"),
     [
-        (lambda frame: LogFrame(frame.offset + 8, frame.body), CopyState.WRONG_OFFSET),
-        (lambda frame: LogFrame(frame.offset, frame.body[:-1] + b"?"), CopyState.BAD_RECORD),
+        (lambda frame: LogFrame(frame.offset + 8, frame.body), {CopyState.WRONG_OFFSET}),
+        # Where the damaged frame of the second connection ends within what the copy holds, it is another log's.
+        (lambda frame: LogFrame(frame.offset, frame.body[:-1] + b"?"), {CopyState.BAD_RECORD, CopyState.DIVERGED}),
     ],
+    ids=["wrong offset", "bad record"],
 )
 def test_wrong_frame_is_tried_again_once_and_then_ends_the_mirror(
-    edit: Any, state: CopyState, log: LogBytes, master: FakeMaster, tmp_path: Path
+    edit: Any, states: set[CopyState], log: LogBytes, master: FakeMaster, tmp_path: Path
 ) -> None:
     """The third frame of each connection is damaged."""
     copying = Copying(master)
@@ -252,8 +254,8 @@ def test_wrong_frame_is_tried_again_once_and_then_ends_the_mirror(
         with pytest.raises(LogCopyError) as failed:
             copying.mirror.run(store, once=False)
         end = store.max_phy_offset
-    assert failed.value.state == state
-    assert [one.state for one in copying.told if one.reason][-1] == state
+    assert failed.value.state in states
+    assert [one.state for one in copying.told if one.reason][-1] == failed.value.state
     held = b"".join(file.read_bytes() for file in sorted((tmp_path / "copy" / "commitlog").iterdir()))
     assert end > 60_000
     assert held[:end] == log.data[:end]
