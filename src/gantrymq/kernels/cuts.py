@@ -15,13 +15,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gantrymq.errors import KernelsError
+from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.kernels import codes
 from gantrymq.kernels.codes import N_COLUMNS, N_CUTS, RESULT_WORDS
 from gantrymq.kernels.loader import library
 
 _NAME, _SYMBOL = "cut.cut_bodies", "gantrymq_{}_cut_cut_bodies"
 _KINDS = "(('B', 1), 'i', ('l', 2), ('B', 1), ('l', 2))"
-_ROWS = 512  # records a call
+_MAX_RECORDS = 512  # of a call
 _ROOM_BYTES = 128 * 1024  # for records without bodies; one has at most 65.7 KB
 _WORDS = 11
 
@@ -36,7 +37,7 @@ _new_bytes.restype, _new_bytes.argtypes = ctypes.py_object, (ctypes.c_void_p, ct
 class Cuts(NamedTuple):
     """Consecutive records of a buffer: ``record_count`` of them, and why they end at ``stop_position``.
 
-    ``heads`` has the records without their bodies, one after the other.
+    ``heads`` has the records without their bodies, one after the other; ``table`` a row for each CUT code.
     """
 
     record_count: int
@@ -76,7 +77,7 @@ class Cuts(NamedTuple):
         return self._row(codes.CUT_CRC_OK)
 
     def _row(self, code: int) -> list[int]:
-        begin = code * _ROWS
+        begin = code * (len(self.table) // N_CUTS)
         return self.table[begin : begin + self.record_count].tolist()
 
 
@@ -95,12 +96,13 @@ def cut_bodies(records: bytes, start: int) -> Cuts:
     Raises KernelsError if there is no library of kernels.
     """
     code, left = _code(), len(records) - start
+    max_records = min(left // MIN_RECORD_SIZE + 1, _MAX_RECORDS)  # room for 512 would cost more than a few records
     heads: bytes = _new_bytes(None, max(min(left, _ROOM_BYTES), 1))
-    table, columns = array("q", bytes(8 * N_CUTS * _ROWS)), array("q", bytes(8 * N_COLUMNS))
+    table, columns = array("q", bytes(8 * N_CUTS * max_records)), array("q", bytes(8 * N_COLUMNS))
     words = array("q", bytes(8 * (_WORDS + RESULT_WORDS)))
     words[0], words[1], words[2] = _address_of(records), len(records), start
     words[3], words[4], words[5] = columns.buffer_info()[0], N_COLUMNS, 1
     words[6], words[7] = _address_of(heads), len(heads)
-    words[8], words[9], words[10] = table.buffer_info()[0], N_CUTS, _ROWS
+    words[8], words[9], words[10] = table.buffer_info()[0], N_CUTS, max_records
     code(words.buffer_info()[0])
     return Cuts(words[11], words[12], words[13], heads, table)
