@@ -94,9 +94,9 @@ class _Stream:
     """An open stream. ``pending`` is DATA that waits for a window, ``trailers`` the frame after it."""
 
     __slots__ = (
-        *("expected_bytes", "is_remote_ended", "pending", "pending_bytes"),
-        *("receive_window", "send_window", "stream_id", "trailers"),
-    )
+        "expected_bytes", "is_remote_ended", "pending", "pending_bytes", "receive_window", "send_window", "stream_id",
+        "trailers",
+    )  # fmt: skip
 
     def __init__(
         self, stream_id: int, send_window: int, receive_window: int, request: Request, *, is_ended: bool
@@ -128,11 +128,8 @@ class ServerConnection:
     """One connection, from the preface on. ``drained`` has the streams whose DATA has nearly all left."""
 
     def __init__(self, limits: Limits, now_s: float) -> None:
-        self._limits, self._headers, self._budget = (
-            limits,
-            HeaderReader(limits.max_header_bytes),
-            CostBudget(limits, now_s),
-        )
+        self._limits, self._budget = limits, CostBudget(limits, now_s)
+        self._headers = HeaderReader(limits.max_header_bytes)
         self._input, self._needed_bytes = bytearray(), len(PREFACE)
         self._has_preface = self._has_settings = self._is_ending = False
         self._block: _Block | None = None

@@ -11,9 +11,7 @@ from enum import IntEnum
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = struct.Struct(">HBBBL")  # the length in two parts, the type, the flags, the stream
 HEAD_BYTES = HEAD.size
-MAX_FRAME_BYTES = (
-    16_384  # of a received frame: the default of SETTINGS_MAX_FRAME_SIZE, which this server does not raise
-)
+MAX_FRAME_BYTES = 16_384  # of a received frame: the default of SETTINGS_MAX_FRAME_SIZE, which is not raised here
 MAX_WINDOW_BYTES = 2**31 - 1
 DEFAULT_WINDOW_BYTES = 65_535
 STREAM_MASK = 2**31 - 1

@@ -69,9 +69,9 @@ class HeaderReader:
         known = self._requests.get(block)
         if known is not None:
             return known
-        before = self._table_state()
-        request = _request_of(self._texts_of(self._decode(block)))
-        if _is_same(before, self._table_state()) and len(block) <= _MAX_BLOCK_BYTES:
+        fields, is_table_same = self._decode(block)
+        request = _request_of(self._texts_of(fields))
+        if is_table_same and len(block) <= _MAX_BLOCK_BYTES:
             if len(self._requests) >= _MAX_BLOCKS:
                 self._requests.clear()
             self._requests[block] = request
@@ -79,14 +79,16 @@ class HeaderReader:
 
     def read_trailers(self, block: bytes) -> None:
         """Decode a block after the body. Raises as :meth:`read_request` does. The fields mean nothing to gRPC."""
-        if any(name[0] == ":" for name, _ in self._texts_of(self._decode(block))):
+        fields, _ = self._decode(block)
+        if any(name[0] == ":" for name, _ in self._texts_of(fields)):
             raise StreamFault(ErrorCode.PROTOCOL_ERROR, "a pseudo-header field in trailers")
 
     def skip(self, block: bytes) -> None:
-        """Decode a block that nobody needs, for the sake of the table. Raises ConnectionFault."""
+        """Decode a block whose fields are not used: it may change the table. Raises ConnectionFault."""
         self._decode(block)
 
-    def _decode(self, block: bytes) -> list[Field]:
+    def _decode(self, block: bytes) -> tuple[list[Field], bool]:
+        """The fields of a block, and whether the table is the same as before. A change of it clears the cache."""
         before = self._table_state()
         try:
             fields: Iterable[Field] = self._decoder.decode(block, raw=True)
@@ -94,9 +96,10 @@ class HeaderReader:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "the header is too long") from error
         except HPACKError as error:
             raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "the header cannot be decoded") from error
-        if not _is_same(before, self._table_state()):
+        is_table_same = _is_same(before, self._table_state())
+        if not is_table_same:
             self._requests.clear()
-        return list(fields)
+        return list(fields), is_table_same
 
     def _texts_of(self, header: list[Field]) -> list[tuple[str, str]]:
         """The fields as text. Raises StreamFault for an invalid one. Those of earlier blocks are not checked again."""

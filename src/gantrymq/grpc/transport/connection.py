@@ -89,9 +89,9 @@ class GrpcCall:
     """One call. ``metadata`` has the texts of its header, ``request`` the only request of a method without a stream."""
 
     __slots__ = (
-        *("_drained", "_link", "_received", "deadline_s", "expiry", "has_begun", "inbox", "is_input_ended"),
-        *("metadata", "method", "request", "stream_id", "task"),
-    )
+        "_drained", "_link", "_received", "deadline_s", "expiry", "has_begun", "inbox", "is_input_ended", "metadata",
+        "method", "request", "stream_id", "task",
+    )  # fmt: skip
 
     def __init__(
         self, link: GrpcConnection, stream_id: int, method: Method, metadata: dict[str, str], inbox: Inbox
