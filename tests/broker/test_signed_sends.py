@@ -102,7 +102,7 @@ def forged(number: int) -> bytes:
 
 
 class Sender:
-    """A connection to a broker with the user alice, who has Pub on T."""
+    """A connection to a broker with the user alice, that has Pub on T."""
 
     def __init__(self, case: BrokerCase, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.case, self._reader, self._writer = case, reader, writer
