@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "service": {"clock"},
     "store": BELOW_STORE,
     "remoting": {"logs", "model"},
-    "auth": {"clock", "fs", "format", "logs"},
+    "auth": {"clock", "config", "fs", "format", "logs", "remoting"},
     "ha": BELOW_STORE | {"store", "logs"},
     "namesrv": {"auth", "clock", "config", "format", "fs", "logs", "model", "remoting", "service"},
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},

@@ -177,7 +177,7 @@ def test_check_names_deciding_entry(
 
 def give_default(admin: Admin, entry: Any) -> None:
     """No command makes Default policies, as mqadmin has none; imports do."""
-    from gantrymq.broker.acl.bodies import acl_info
+    from gantrymq.auth.bodies import acl_info
 
     namesrv = admin.__closure__[0].cell_contents.namesrv  # type: ignore[attr-defined]
     with AdminClient(namesrv, access_key="root", secret_key="root-secret") as client:

@@ -15,7 +15,9 @@ from typing import TypeVar
 
 from gantrymq.auth.policies import NO_POLICIES, Acl, Policy, PolicyType, Resource
 from gantrymq.auth.users import User, UserStatus, UserType, check_password, check_username
-from gantrymq.errors import AccessError
+from gantrymq.config.auth_settings import UserSettings
+from gantrymq.config.keys import MASK
+from gantrymq.errors import AccessError, ConfigError
 
 Value = TypeVar("Value")
 MAX_USERS = 100_000
@@ -46,6 +48,20 @@ class AccessDirectory:
     acls: Mapping[str, Acl]
 
     # Users
+
+    def with_initial_users(self, settings: UserSettings) -> AccessDirectory:
+        """With the super users of a server's settings, as far as no user has their names.
+
+        Raises ConfigError for a name or a password that no user may have.
+        """
+        changed = self
+        try:
+            for name, password in settings.initial_users:
+                if name not in changed.users:
+                    changed = changed.create_user(User(name, password, UserType.SUPER), by_super=True)
+        except (AccessError, ValueError) as error:
+            raise ConfigError("initAuthenticationUser", MASK, f"the name and password of a user: {error}") from None
+        return changed
 
     def create_user(self, user: User, *, by_super: bool) -> AccessDirectory:
         """With another user. Raises AccessError."""

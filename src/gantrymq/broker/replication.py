@@ -25,6 +25,7 @@ from gantrymq.ha.slave import SlaveCopyView
 from gantrymq.ha.slave_state import SlaveState, SlaveView
 from gantrymq.ha.tls import TlsRelays
 from gantrymq.logs import get_logger
+from gantrymq.model.host import ip_of
 from gantrymq.remoting.bodies.broker import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from gantrymq.remoting.headers.broker import ExchangeHAInfoResponseHeader
 from gantrymq.remoting.transport.tls import TlsServer
@@ -247,9 +248,8 @@ def _shown_copy(copy: SlaveCopyView | None, tables_ms: int) -> HAClientRuntimeIn
 
 async def _hosts(address: str) -> set[str]:
     """The IP addresses of ``host:port``; none if the name cannot be resolved."""
-    host = address.rpartition(":")[0].strip("[]")
     try:
-        addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(ip_of(address), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return set()
     return {plain_host(str(where[4][0])) for where in addresses}

@@ -56,7 +56,7 @@ from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.op_batches import OpBatches
 from gantrymq.broker.transactions.producer_check import ProducerCheck
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
+from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.replication_settings import NEXT_TO_LISTEN_PORT
 from gantrymq.errors import ConfigError
 from gantrymq.format.names import CONFIG
@@ -69,10 +69,8 @@ from gantrymq.ha.master_link import Connect
 from gantrymq.ha.tls import tls_connect
 from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
-from gantrymq.remoting.acl import SessionCredentials
-from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.client import RemotingClient, SendHook
+from gantrymq.remoting.transport.client import RemotingClient, signing
 from gantrymq.remoting.transport.dispatcher import RequestHook
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
@@ -227,7 +225,7 @@ class BrokerServer:
         blocked = self.pop_waiting.locks.note
         self.tables = Tables.load(config, clock, self._fs, self._path / "config", self._topics_changed, blocked)
         topics, persistence = self.tables.topics, self.tables.persistence
-        self._client = RemotingClient(tls=self._client_tls, hooks=_signing(config.broker))
+        self._client = RemotingClient(tls=self._client_tls, hooks=signing(config.broker.inner_client))
         self.outer = BrokerOuterAPI(config, topics, self.address, self._client)
         self.replication = Replication(config, clock, self.outer, self._tls, self._guard)
         self._new_topics = NewTopics(
@@ -495,15 +493,3 @@ class BrokerServer:
         self.sessions.holds.forget(channel)
         self.pop_waiting.forget(channel)
         self._turns.work_through(self.sessions.leave(channel))
-
-
-def _signing(config: BrokerConfig) -> tuple[SendHook, ...]:
-    """The hook that signs the broker's own requests with innerClientAuthenticationCredentials, if they are set."""
-    if config.inner_client is None:
-        return ()
-    credentials = SessionCredentials(*config.inner_client)
-
-    def sign(address: str, command: RemotingCommand) -> None:
-        credentials.sign(command)
-
-    return (sign,)

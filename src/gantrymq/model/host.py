@@ -54,6 +54,11 @@ def _parse(text: str) -> Host:
     return Host(ipaddress.ip_address(ip.strip("[]")).packed, int(port))
 
 
+def ip_of(address: str) -> str:
+    """The IP address, or the name, of ``host:port`` or ``[ipv6]:port``."""
+    return address.rpartition(":")[0].strip("[]")
+
+
 def is_loopback(address: str) -> bool:
     """Whether a server that listens on ``address`` can be reached from this machine only."""
     try:

@@ -38,6 +38,11 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
 BROKER_SYSTEM_TOPICS = SYSTEM_TOPICS | {CHECKPOINT_TOPIC}
 
 
+def group_of_retry(topic: str) -> str:
+    """The group of a retry topic. That of POP has the topic after the group (``%RETRY%group+topic``)."""
+    return topic[len(RETRY_PREFIX) :].partition("+")[0]
+
+
 def is_system_topic(topic: str) -> bool:
     """Whether a topic is RocketMQ's own: it holds messages of other topics, or none of a user's."""
     return topic in BROKER_SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIXES)

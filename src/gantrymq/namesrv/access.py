@@ -26,13 +26,13 @@ from gantrymq.auth.directory import NO_USERS, AccessDirectory
 from gantrymq.auth.files import AccessFiles
 from gantrymq.auth.login import LoginCheck
 from gantrymq.auth.policies import Action, Resource, ResourceType
-from gantrymq.auth.users import User, UserType
 from gantrymq.clock import Clock
-from gantrymq.errors import AccessError, ConfigError, GantrymqError, StoreError
+from gantrymq.errors import ConfigError, GantrymqError, StoreError
 from gantrymq.format.names import ACLS, USERS
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
-from gantrymq.model.system_names import RETRY_PREFIX
+from gantrymq.model.host import ip_of
+from gantrymq.model.system_names import RETRY_PREFIX, group_of_retry
 from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -57,7 +57,7 @@ class NamesrvAccess:
     def __init__(self, config: NamesrvConfig, fs: FileSystem, clock: Clock) -> None:
         self._directory = Path(config.users_directory) if config.users_directory.strip() else None
         self._files = AccessFiles(fs, self._directory) if self._directory is not None else None
-        self._own = _super_users(config)
+        self._own = NO_USERS.with_initial_users(config)
         self._stamps = self._read_stamps()
         self._users = self._read()
         if not self._users.users:
@@ -71,7 +71,7 @@ class NamesrvAccess:
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
-        ip, name = channel.address.rpartition(":")[0].strip("[]"), request.ext_fields.get(ACCESS_KEY, "")
+        ip, name = ip_of(channel.address), request.ext_fields.get(ACCESS_KEY, "")
         wrong = self._logins.refusal(ip, name, partial(signature_matches, request)) or self._denied(ip, name, request)
         return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
 
@@ -124,24 +124,12 @@ class NamesrvAccess:
         return tuple(_stamp(directory / name) for name in (USERS, ACLS)) if directory is not None else ()
 
 
-def _super_users(config: NamesrvConfig) -> AccessDirectory:
-    directory = NO_USERS
-    try:
-        for name, password in config.initial_users:
-            if name not in directory.users:
-                directory = directory.create_user(User(name, password, UserType.SUPER), by_super=True)
-    except (AccessError, ValueError) as error:
-        raise ConfigError("initAuthenticationUser", "******", f"the name and password of a user: {error}") from None
-    return directory
-
-
 def _access_of(request: RemotingCommand) -> ResourceAccess:
     """What a request needs. Raises GantrymqError if it cannot be read."""
     if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
         topic = request.read(GetRouteInfoRequestHeader).topic
         if topic.startswith(RETRY_PREFIX):
-            group = topic[len(RETRY_PREFIX) :].partition("+")[0]
-            return ResourceAccess(Resource(ResourceType.GROUP, group), (Action.SUB, Action.GET))
+            return ResourceAccess(Resource(ResourceType.GROUP, group_of_retry(topic)), (Action.SUB, Action.GET))
         return ResourceAccess(Resource(ResourceType.TOPIC, topic), (Action.PUB, Action.SUB, Action.GET))
     known = RequestCode._value2member_map_.get(request.code)
     is_read = isinstance(known, RequestCode) and (known.name.startswith(_READS) or "_GET_" in known.name)

@@ -31,11 +31,10 @@ from gantrymq.namesrv.processors.topics import TopicProcessor
 from gantrymq.namesrv.routes import Leaving, MinBrokerIdNotice, RouteInfoManager
 from gantrymq.namesrv.settings import NamesrvConfig, require_honoured
 from gantrymq.namesrv.unregistration import BatchUnregistration
-from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.client import RemotingClient, SendHook
+from gantrymq.remoting.transport.client import RemotingClient, signing
 from gantrymq.remoting.transport.dispatcher import BodyLimits, RequestDispatcher
 from gantrymq.remoting.transport.server import RemotingServer
 from gantrymq.remoting.transport.shared import ServerLimits
@@ -77,7 +76,7 @@ class NamesrvServer:
         self.kv = KVConfigManager(fs, Path(given.kv_config_path), lambda: self.configuration.config.max_kv_config_bytes)
         self.routes = RouteInfoManager(lambda: monotonic_ms(self._clock), lambda: self.configuration.config)
         self._access = NamesrvAccess(given, fs, self._clock) if given.authentication_enabled else None
-        self._client = RemotingClient(tls=client_tls, hooks=_signing(given))
+        self._client = RemotingClient(tls=client_tls, hooks=signing(given.inner_client))
         self._dispatcher = RequestDispatcher(
             hooks=() if self._access is None else (self._access.refusal,),
             when_closed=self._channel_closed,
@@ -207,11 +206,3 @@ class NamesrvServer:
                 await self._client.invoke_oneway(address, RemotingCommand.request(notice.header))
             except RemotingError as error:
                 log.warning("a broker did not get the new lowest id", address=address, reason=str(error))
-
-
-def _signing(config: NamesrvConfig) -> tuple[SendHook, ...]:
-    """The hook that signs requests to brokers with innerClientAuthenticationCredentials, if they are set."""
-    if config.inner_client is None:
-        return ()
-    credentials = SessionCredentials(*config.inner_client)
-    return (lambda address, command: credentials.sign(command),)

@@ -18,6 +18,7 @@ from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, Need, Permission
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
+from gantrymq.model.host import ip_of
 from gantrymq.remoting.acl import ACCESS_KEY, SessionCredentials, signature_matches
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -199,7 +200,7 @@ class AccessControl:
     def _claim(self, channel: Channel, request: RemotingCommand) -> _Claim:
         permission = self._permissions.get(request.code, CHANGES_CLUSTER)
         return _Claim(
-            ip=channel.address.rpartition(":")[0].strip("[]"),
+            ip=ip_of(channel.address),
             access_key=request.ext_fields.get(ACCESS_KEY),
             code=request.code,
             is_signed=partial(signature_matches, request),

@@ -22,6 +22,7 @@ from gantrymq.broker import names
 from gantrymq.broker.acl.accounts import PUB, SUB
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message import parse_message_id
+from gantrymq.model.system_names import group_of_retry
 from gantrymq.remoting.bodies.auth import AccessInfo, CheckAccessRequestBody
 from gantrymq.remoting.bodies.client import (
     CheckClientRequestBody,
@@ -319,7 +320,7 @@ def group_access(name: str, actions: Actions) -> ResourceAccess:
 def topic_access(name: str, actions: Actions) -> ResourceAccess:
     """An access to a topic. A retry topic belongs to its group, and what is PUB on a topic is SUB there."""
     if name.startswith(names.RETRY_PREFIX):
-        return group_access(_group_of_retry(name), ALL_SUB if actions == _PUB else actions)
+        return group_access(group_of_retry(name), ALL_SUB if actions == _PUB else actions)
     return ResourceAccess(Resource(ResourceType.TOPIC, name), actions)
 
 
@@ -330,10 +331,5 @@ def _group(name: str) -> Need:
 def _topic(name: str, permission: int = SUB) -> Need:
     """The need for a topic. A retry topic belongs to its group: a consumer sends to it and reads it."""
     if name.startswith(names.RETRY_PREFIX):
-        return _group(_group_of_retry(name))
+        return _group(group_of_retry(name))
     return Need(name, permission, is_group=False)
-
-
-def _group_of_retry(topic: str) -> str:
-    """The group of a retry topic. That of POP has the topic after the group (``%RETRY%group+topic``)."""
-    return topic[len(names.RETRY_PREFIX) :].partition("+")[0]

@@ -25,14 +25,14 @@ from gantrymq.auth.directory import AccessDirectory
 from gantrymq.auth.files import AccessFiles
 from gantrymq.auth.login import LoginCheck
 from gantrymq.auth.policies import Action, Resource, ResourceType
-from gantrymq.auth.users import User, UserType
 from gantrymq.broker.acl.permissions import Permission, permission_without_row, topic_access
 from gantrymq.broker.appends.send_runs import SendRun
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import BrokerConfig
-from gantrymq.errors import AccessError, ConfigError, GantrymqError
+from gantrymq.errors import AccessError, GantrymqError
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
+from gantrymq.model.host import ip_of
 from gantrymq.remoting.acl import ACCESS_KEY, signature_matches
 from gantrymq.remoting.codes import OwnRequestCode, RequestCode, ResponseCode
 from gantrymq.remoting.command import CommandRun, RemotingCommand
@@ -49,7 +49,7 @@ log = get_logger("gantrymq.broker")
 
 
 class _Sender(NamedTuple):
-    """Who has sent a request. ``refusal`` says why another may not pass it on, or None."""
+    """The sender of a request. ``refusal`` returns the reason why its proxy may not forward it, or None."""
 
     ip: str
     name: str
@@ -86,16 +86,9 @@ class UserAccess:
         if not config.authentication_enabled:
             return None
         access = cls(config, AccessFiles(fs, directory), clock)
-        changed = access.directory
-        try:
-            for name, password in config.initial_users:
-                if name not in changed.users:
-                    changed = changed.create_user(User(name, password, UserType.SUPER), by_super=True)
-        except (AccessError, ValueError) as error:
-            raise ConfigError("initAuthenticationUser", "******", f"the name and password of a user: {error}") from None
-        access._files.save(changed)
-        access.directory = changed
-        if not changed.users:
+        access.directory = access.directory.with_initial_users(config)
+        access._files.save(access.directory)
+        if not access.directory.users:
             log.warning("there are no users, so every request is refused: set initAuthenticationUser")
         return access
 
@@ -162,7 +155,11 @@ class UserAccess:
             return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
         name = request.ext_fields.get(ACCESS_KEY, "")
         wrong = self._wrong(
-            _ip_of(channel), request.code, name, partial(signature_matches, request), partial(self.accesses_of, request)
+            ip_of(channel.address),
+            request.code,
+            name,
+            partial(signature_matches, request),
+            partial(self.accesses_of, request),
         )
         if wrong is not None:
             return request.response(ResponseCode.NO_PERMISSION, wrong)
@@ -214,17 +211,19 @@ class UserAccess:
         fields = request.ext_fields
         if PROXY_ACCESS_KEY not in fields:
             name = fields.get(ACCESS_KEY, "")
-            return _Sender(_ip_of(channel), name, partial(signature_matches, request), _no_refusal)
+            return _Sender(ip_of(channel.address), name, partial(signature_matches, request), _no_refusal)
         proxy, proof = self.directory.users.get(fields[PROXY_ACCESS_KEY]), forwarded_proof(request)
         if proxy is None or proof is None or not proxy_signature_matches(request, proxy.password):
-            return _Sender("", "", _unsigned, partial(self._refuse_proxy, _ip_of(channel), fields[PROXY_ACCESS_KEY]))
+            return _Sender(
+                "", "", _unsigned, partial(self._refuse_proxy, ip_of(channel.address), fields[PROXY_ACCESS_KEY])
+            )
         signed_with = proxy.password
 
         def refusal() -> str | None:
             now = self.directory.users.get(proxy.name)
             if now is not None and now.is_super and not now.is_disabled and now.password == signed_with:
                 return None
-            return self._refuse_proxy(_ip_of(channel), proxy.name)
+            return self._refuse_proxy(ip_of(channel.address), proxy.name)
 
         return _Sender(proof.ip, proof.access_key, proof.is_signed, refusal)
 
@@ -323,7 +322,3 @@ def _no_refusal() -> None:
 
 def _unsigned(secret: str) -> bool:
     return False
-
-
-def _ip_of(channel: Channel) -> str:
-    return channel.address.rpartition(":")[0].strip("[]")

@@ -13,11 +13,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from gantrymq.auth.bodies import policies_of
 from gantrymq.auth.directory import AccessDirectory, subject_of, user_of
 from gantrymq.auth.files import acl_value
 from gantrymq.auth.policies import Acl, PolicyType, parse_resource
 from gantrymq.auth.users import User, UserStatus, UserType
-from gantrymq.broker.acl.bodies import policies_of
 from gantrymq.broker.acl.permissions import CHANGES_CLUSTER, CHECK_ACCESS, READS_CLUSTER
 from gantrymq.broker.acl.user_access import UserAccess
 from gantrymq.broker.context import BrokerContext

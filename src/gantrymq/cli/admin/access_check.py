@@ -104,10 +104,10 @@ def _address(given: str | None, target: Target) -> str:
 
 
 def _checked(session: Session, target: Target, name: str, access: ResourceAccess, ip: str) -> dict[str, object]:
+    from gantrymq.auth.bodies import policies_of, user_of_info
     from gantrymq.auth.decision import check_name
     from gantrymq.auth.directory import subject_of
     from gantrymq.auth.policies import Acl
-    from gantrymq.broker.acl.bodies import policies_of, user_of_info
     from gantrymq.errors import AccessError, MQClientError
 
     info = session.admin.user(target.address, name)

@@ -133,9 +133,9 @@ def _refuse_running(store: Path, remedy: str) -> None:
 
 
 def _of_broker(session: Session, origin: Target) -> ImportSource:
+    from gantrymq.auth.bodies import policies_of, user_of_info
     from gantrymq.auth.directory import user_of
     from gantrymq.auth.imports import ImportSource
-    from gantrymq.broker.acl.bodies import policies_of, user_of_info
 
     source = ImportSource()
     for info in session.admin.users(origin.address):
@@ -168,9 +168,9 @@ def _into_broker(
 
 def _directory_of(session: Session, target: Target, source: ImportSource) -> AccessDirectory:
     """What a broker has: its users, and the policies of the users of the source."""
+    from gantrymq.auth.bodies import policies_of, user_of_info
     from gantrymq.auth.directory import AccessDirectory, user_of
     from gantrymq.auth.policies import Acl
-    from gantrymq.broker.acl.bodies import policies_of, user_of_info
 
     users = {user.name: user for user in map(user_of_info, session.admin.users(target.address))}
     acls = {}
@@ -196,7 +196,7 @@ def _applied(session: Session, target: Target, plan: ImportPlan) -> Iterator[str
 
 def _send(session: Session, target: Target, change: UserChange) -> None:
     """Send a user first: without its policies it may do nothing."""
-    from gantrymq.broker.acl.bodies import acl_info
+    from gantrymq.auth.bodies import acl_info
 
     user, admin = change.user, session.admin
     if user is not None and change.is_new:

@@ -20,13 +20,14 @@ Source: ProxyAuthenticationMetadataProvider, ProxyAuthorizationMetadataProvider,
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from gantrymq.auth.bodies import policies_of
 from gantrymq.auth.decision import UserPermissions
 from gantrymq.auth.directory import subject_of
-from gantrymq.auth.policies import NO_POLICIES, Acl, Policy, PolicyType, parse_entry
+from gantrymq.auth.policies import NO_POLICIES, Acl
 from gantrymq.auth.users import User, UserStatus, UserType, standing_refusal
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.errors import AccessError, GantrymqError, RemotingError
@@ -189,17 +190,9 @@ class ClusterUsers:
 def _acl(info: AclInfo) -> Acl:
     """The policies in an answer. Raises RemotingError for an entry that is not understood: it may deny something."""
     try:
-        return Acl(tuple(_policies(info)))
+        return Acl(tuple(policies_of(info)))
     except AccessError as error:
         raise RemotingError(f"a broker has a policy that is not understood: {error}") from error
-
-
-def _policies(acl: AclInfo) -> Iterable[Policy]:
-    for policy in acl.policies:
-        entries = [
-            parse_entry(entry.resource, entry.actions, entry.source_ips, entry.decision) for entry in policy.entries
-        ]
-        yield Policy(PolicyType.of(policy.policy_type) or PolicyType.CUSTOM, tuple(entries))
 
 
 def _signed(proof: CallerProof | None) -> CallerProof:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gantrymq.auth.decision import ResourceAccess
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
+from gantrymq.model.host import ip_of
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode
 from gantrymq.remoting.forwarded import CallerProof
@@ -46,7 +47,7 @@ class Caller:
     @property
     def ip(self) -> str:
         """The client's IP address."""
-        return self.address.rpartition(":")[0].strip("[]")
+        return ip_of(self.address)
 
 
 class CallIdentity(NamedTuple):

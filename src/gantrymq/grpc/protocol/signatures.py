@@ -17,6 +17,7 @@ from gantrymq.grpc.protocol.accesses import ANSWERED_HERE, accesses_of
 from gantrymq.grpc.protocol.caller import Caller, CallIdentity
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
+from gantrymq.model.host import ip_of
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.forwarded import CallerProof
 
@@ -84,7 +85,7 @@ class SignatureGuard:
         """The account or user of the signature. Calls without a request to the broker are authorized here."""
         credentials = self._authenticate(metadata, address)
         if self._accounts is not None and credentials is not None and call in ANSWERED_HERE:
-            ip, accesses = address.rpartition(":")[0].strip("[]"), accesses_of(call, request)
+            ip, accesses = ip_of(address), accesses_of(call, request)
             wrong = self._accounts.accesses_refusal(ip, credentials.access_key, accesses)
             if wrong is not None:
                 raise CallError(Code.UNAUTHORIZED, wrong)
@@ -108,7 +109,7 @@ def read_proof(metadata: dict[str, str], address: str) -> CallerProof:
         if not date_time:
             raise CallError(Code.UNAUTHORIZED, "datetime is null.")
         access_key, signature = _parts(authorization)
-    return CallerProof(access_key, date_time, signature, address.rpartition(":")[0].strip("[]"))
+    return CallerProof(access_key, date_time, signature, ip_of(address))
 
 
 def _parts(authorization: str) -> tuple[str, bytes]:

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Iterable
 
 from gantrymq.errors import RemotingConnectError, RemotingError, RemotingTimeoutError, system_reason
+from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
@@ -20,6 +21,14 @@ _PORT_DIGITS = 5
 
 # Changes a request before it is sent: signature, serialize type (RPCHook.doBeforeRequest).
 SendHook = Callable[[str, RemotingCommand], None]
+
+
+def signing(user: tuple[str, str] | None) -> tuple[SendHook, ...]:
+    """The hook that signs each request with the name and the password of a user; no hook without one."""
+    if user is None:
+        return ()
+    credentials = SessionCredentials(*user)
+    return (lambda address, command: credentials.sign(command),)
 
 
 class RemotingClient:
