@@ -7,8 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, SimpleConsumer
-from rocketmq import Producer as SdkProducer
+from sdk_round_trip import send_and_receive
 
 from gantrymq import Message as Remote
 from gantrymq import Producer
@@ -41,25 +40,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker
 
 
 def test_signature_of_sdk_is_verified(guarded: EmbeddedBroker) -> None:
-    config = ClientConfiguration(guarded.grpc, Credentials("shopKey", "shopSecret"))
-    producer, consumer = (
-        SdkProducer(config, ("orders",)),
-        SimpleConsumer(config, "billing", {"orders": FilterExpression()}),
-    )
-    producer.startup()
-    consumer.startup()
-    try:
-        order = Message()
-        order.topic, order.body = "orders", b"signed"
-        producer.send(order)
-        seen = []
-        while b"signed" not in seen:
-            for received in consumer.receive(16, 15):
-                seen.append(received.body)
-                consumer.ack(received)
-    finally:
-        consumer.shutdown()
-        producer.shutdown()
+    send_and_receive(guarded.grpc, "shopKey", "shopSecret")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from client_cases import eventually
-from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, SimpleConsumer
-from rocketmq import Producer as SdkProducer
+from sdk_round_trip import send_and_receive
 
 from gantrymq import AdminClient
 from gantrymq.client.runtime.loop_thread import LoopThread
@@ -81,23 +80,7 @@ def route_of(client: GrpcClient, topic: str) -> tuple[int, str]:
 
 
 def test_user_sends_and_receives_with_sdk(proxy: str) -> None:
-    config = ClientConfiguration(proxy, Credentials("shop", "shoppw"))
-    producer = SdkProducer(config, ("orders",))
-    consumer = SimpleConsumer(config, "billing", {"orders": FilterExpression()})
-    producer.startup()
-    consumer.startup()
-    try:
-        order = Message()
-        order.topic, order.body = "orders", b"signed"
-        producer.send(order)
-        seen = []
-        while b"signed" not in seen:
-            for received in consumer.receive(16, 15):
-                seen.append(received.body)
-                consumer.ack(received)
-    finally:
-        consumer.shutdown()
-        producer.shutdown()
+    send_and_receive(proxy, "shop", "shoppw")
 
 
 @pytest.mark.parametrize(

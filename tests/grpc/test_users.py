@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, SimpleConsumer
-from rocketmq import Producer as SdkProducer
+from sdk_round_trip import send_and_receive
 from test_access_control import signed
 
 from gantrymq import AdminClient, EmbeddedBroker
@@ -42,23 +41,7 @@ def admin_of(broker: EmbeddedBroker) -> AdminClient:
 
 
 def test_user_sends_and_receives_with_sdk(guarded: EmbeddedBroker) -> None:
-    config = ClientConfiguration(guarded.grpc, Credentials("shop", "shoppw"))
-    producer = SdkProducer(config, ("orders",))
-    consumer = SimpleConsumer(config, "billing", {"orders": FilterExpression()})
-    producer.startup()
-    consumer.startup()
-    try:
-        order = Message()
-        order.topic, order.body = "orders", b"signed"
-        producer.send(order)
-        seen = []
-        while b"signed" not in seen:
-            for received in consumer.receive(16, 15):
-                seen.append(received.body)
-                consumer.ack(received)
-    finally:
-        consumer.shutdown()
-        producer.shutdown()
+    send_and_receive(guarded.grpc, "shop", "shoppw")
 
 
 @pytest.mark.parametrize(
