@@ -74,6 +74,7 @@ TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # and the name of the cluster
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+_LAZY_SLOTS = ("_readers", "_record")  # of a message that decodes a field at its first use
 
 
 def tag_code(tag: str) -> int:
@@ -146,9 +147,6 @@ def is_of_bytes(body: object) -> bool:
 
 Readers = Mapping[str, Callable[[bytes], object]]
 """Reads a field, by its name, from a record without its body."""
-
-
-_LAZY_SLOTS = ("_readers", "_record")
 
 
 class _LazyFields:

@@ -248,8 +248,8 @@ class IndexFile:
         while (page := index_select(array, self.slots, self.entries, numbers, *criteria, self._pages, state)) >= 0:
             self._file.fetch(page * INDEX_PAGE_BYTES, INDEX_PAGE_BYTES)
             self._pages[page] = 1
-        found: list[int] = out[: state[0]].tolist()
-        return found
+        phy_offsets: list[int] = out[: state[0]].tolist()
+        return phy_offsets
 
     def _write_header(self) -> None:
         if self._held is None and self._stream is None:
