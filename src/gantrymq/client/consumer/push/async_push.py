@@ -296,7 +296,7 @@ class AsyncPushConsumer(AsyncGroupConsumer):
             interval_ms=self._config.pull_interval_ms,
             failure_ms=self._config.pull_time_delay_ms_when_exception,
         )
-        assigned = AssignedQueues(self._member, self._offsets, locks, puller.run, self._share_changed)
+        assigned = AssignedQueues(ProcessQueue, self._member, self._offsets, locks, puller.run, self._share_changed)
         consumption = make(consume_context, locks)
         return _Work(assigned, consumption, locks, send_back, self._pops(consumption, max_reconsume_times))
 
@@ -475,7 +475,7 @@ class _Work:
 
     def __init__(
         self,
-        assigned: AssignedQueues,
+        assigned: AssignedQueues[ProcessQueue],
         consumption: Consumption,
         locks: QueueLocks | None,
         send_back: SendBack,
