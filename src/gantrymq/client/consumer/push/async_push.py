@@ -411,6 +411,9 @@ class AsyncPushConsumer(AsyncGroupConsumer):
     def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
         self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, monotonic_ms(self._clock))
         if self._work is not None:
+            if self._config.namespace or queue.queue.topic == self._member.retry_topic:
+                for message in messages:
+                    restore_topic(message, self._member.retry_topic, self._config.namespace)
             self._work.consumption.deliver(queue, messages)
 
     def _committed(self, queue: ProcessQueue) -> int | None:
