@@ -222,7 +222,7 @@ class CoroutineListening(Generic[C, S]):
         if self._closing:
             return
         self._calls.extend(calls)
-        self._start_tasks()
+        self._start_tasks(len(calls))
 
     @property
     def is_current(self) -> bool:
@@ -265,23 +265,19 @@ class CoroutineListening(Generic[C, S]):
         _, late = await asyncio.wait(self._exempt, timeout=timeout_s)
         return await _cancelled(late)
 
-    def _start_tasks(self) -> None:
+    def _start_tasks(self, count: int) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(min(len(self._calls), self._max_calls - len(self._tasks))):
+        for _ in range(min(count, self._max_calls - len(self._tasks))):
             task = loop.create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if self._closing:
-            return
         if (
             task.cancelled() or task.cancelling()
         ):  # by its listener, or the loop is about to be closed: begin nothing now
-            task.get_loop().call_later(_LOOK_SECONDS, self._start_tasks)
-        else:
-            self._start_tasks()
+            task.get_loop().call_later(_LOOK_SECONDS, lambda: self._start_tasks(len(self._calls)))
 
     async def _work(self) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
@@ -307,6 +303,7 @@ class CoroutineListening(Generic[C, S]):
                 call.done(None, error)
             else:
                 call.done(status, None)
+        self._tasks.discard(task)  # now: calls that are submitted before the next step of the loop need another task
         self._settle()
 
 

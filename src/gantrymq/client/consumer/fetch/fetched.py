@@ -13,14 +13,11 @@ import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import attrgetter
 
 from gantrymq.client.consumer.fetch.process_queue import AssignedQueue
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.runtime.background import wait_or_timeout
 from gantrymq.model.message_queue import MessageQueue
-
-_body = attrgetter("body")
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +64,7 @@ class FetchedQueue(AssignedQueue):
 
     def put(self, messages: list[ReceivedMessage], next_offset: int) -> None:
         """Add a pull. Offsets before ``next_offset`` that are missing did not match the filter."""
-        count, size_bytes = len(messages), sum(map(len, map(_body, messages)))
+        count, size_bytes = len(messages), sum([len(message.body) for message in messages])
         self._put_count += count
         self._put_bytes += size_bytes
         self.pulls.append(FetchedPull(self, messages, next_offset, count, size_bytes))

@@ -6,7 +6,7 @@ Source: ProcessQueue.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -141,10 +141,10 @@ class ProcessQueue(AssignedQueue):
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Add pulled messages. Offsets before ``next_offset`` that are missing did not match the filter."""
-        for message in messages:
-            if message.queue_offset not in self._waiting:
-                self._size_bytes += len(message.body)
-            self._waiting[message.queue_offset] = message
+        by_offset = {message.queue_offset: message for message in messages}
+        again = self._waiting.keys() & by_offset.keys()  # pulled twice, for example after a request that timed out
+        self._size_bytes += _size_of(by_offset.values()) - _size_of(map(self._waiting.__getitem__, again))
+        self._waiting |= by_offset
         self._next_offset = next_offset
 
     def contains(self, message: ReceivedMessage) -> bool:
@@ -160,10 +160,9 @@ class ProcessQueue(AssignedQueue):
         self.last_consume_ms = now_ms
         if not self._waiting:
             return -1
-        for message in messages:
-            removed = self._waiting.pop(message.queue_offset, None)
-            if removed is not None:
-                self._size_bytes -= len(removed.body)
+        pop = self._waiting.pop
+        removed = [pop(message.queue_offset, None) for message in messages]
+        self._size_bytes -= _size_of(message for message in removed if message is not None)
         return next(iter(self._waiting), self._next_offset)
 
     def take(self, max_messages: int, now_ms: int) -> list[ReceivedMessage]:
@@ -184,7 +183,7 @@ class ProcessQueue(AssignedQueue):
         if not self._in_progress:
             return -1
         offset = next(iter(self._waiting), self._next_offset)
-        self._size_bytes -= sum(len(message.body) for message in self._in_progress.values())
+        self._size_bytes -= _size_of(self._in_progress.values())
         self._in_progress.clear()
         return offset
 
@@ -212,3 +211,7 @@ class ProcessQueue(AssignedQueue):
             max(in_progress, default=0),
         )
         return info
+
+
+def _size_of(messages: Iterable[ReceivedMessage]) -> int:
+    return sum([len(message.body) for message in messages])
