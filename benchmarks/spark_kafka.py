@@ -27,8 +27,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.race.kafka import KafkaBroker, fetch
-from benchmarks.race.races.spark import kafka_home, to_kafka
+from benchmarks.race.kafka import KafkaBroker, fetch_broker, fetch_spark
+from benchmarks.race.races.spark import to_kafka
 from benchmarks.race.spark_driver import SparkDriver
 from benchmarks.spark_read import body_batches, make_store
 
@@ -118,10 +118,9 @@ def main() -> None:
     parser.add_argument("--to", nargs="+", choices=("noop", "parquet"), default=["noop", "parquet"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--plain", action="store_true", help="read without a schema, as a plain load() does")
-    parser.add_argument("--home", type=Path, default=kafka_home(), help="where to keep what is fetched")
     parser.add_argument("--json", type=Path, help="write every figure there")
     given = parser.parse_args()
-    jars, connector, python = fetch(given.home)
+    jars, (connector, python) = fetch_broker(), fetch_spark()
     results: dict[str, Any] = {"rows": given.rows, "repeats": given.repeats, "time": time.strftime("%F")}
     with tempfile.TemporaryDirectory(prefix="spark-kafka-") as name:
         directory = Path(name)

@@ -1,4 +1,4 @@
-"""A real Kafka broker, Spark's connector for it and Delta for Spark, from Maven Central, for the races of Spark.
+"""A real Kafka broker, its Python clients, Spark's connector and Delta for Spark, for the races beside Kafka.
 
 Kafka's connector is complete on Maven Central for Spark 4.0.0. Spark's versions do not mix, so it runs with that
 PySpark in its own environment. Everything is cached in a directory.
@@ -6,6 +6,8 @@ PySpark in its own environment. Everything is cached in a directory.
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from typing import Self
 from benchmarks.race.process import free_port
 
 KAFKA = "3.9.0"
+CLIENTS = ("aiokafka==0.14.0", "confluent-kafka==2.16.1")
 SPARK = "4.0.0"
 DELTA = "4.0.0"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -46,21 +49,45 @@ transaction.state.log.min.isr=1
 _READY_S = 60
 
 
-def fetch(home: Path) -> tuple[Path, Path, Path]:
-    """Fetch what is missing. Returns (Kafka's jars, the connector's jars, the Python that has PySpark for it)."""
-    jars = _copied(home, "kafka", [_dependency("org.apache.kafka", "kafka_2.13", KAFKA, ())])
+def missing() -> bool:
+    """Whether Java or Maven is missing, which a Kafka broker needs."""
+    return shutil.which("java") is None or shutil.which("mvn") is None
+
+
+def home() -> Path:
+    """The cache directory of everything here."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "gantrymq" / "kafka"
+
+
+def fetch_broker() -> Path:
+    """Fetch Kafka if it is missing. Returns its jars."""
+    return _copied("kafka", [_dependency("org.apache.kafka", "kafka_2.13", KAFKA, ())])
+
+
+def fetch_clients() -> Path:
+    """Fetch aiokafka and confluent-kafka if they are missing. Returns the Python that has them."""
+    return _with_packages("clients", CLIENTS)
+
+
+def fetch_spark() -> tuple[Path, Path]:
+    """Fetch what is missing. Returns (the connector's jars, the Python that has PySpark for it)."""
     of_spark = [
         _dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK, _NOT_WANTED),
         _dependency("io.delta", "delta-spark_2.13", DELTA, _NOT_WANTED),
     ]
-    connector = _copied(home, "connectors", of_spark)
-    python = home / "venv" / "bin" / "python"
-    if not (home / "venv" / ".done").exists():
-        print(f"  PySpark {SPARK} …", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home / "venv")], check=True)
-        subprocess.run([python, "-m", "pip", "-q", "install", f"pyspark=={SPARK}"], check=True)
-        (home / "venv" / ".done").touch()
-    return jars, connector, python
+    return _copied("connectors", of_spark), _with_packages("venv", (f"pyspark=={SPARK}",))
+
+
+def _with_packages(name: str, packages: tuple[str, ...]) -> Path:
+    python = home() / name / "bin" / "python"
+    done = home() / name / f".{'-'.join(packages)}"
+    if not done.exists():
+        print(f"  {' '.join(packages)} …", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home() / name)], check=True)
+        subprocess.run([python, "-m", "pip", "-q", "install", *packages], check=True)
+        done.touch()
+    return python
 
 
 def _dependency(group: str, artifact: str, version: str, exclusions: tuple[tuple[str, str], ...]) -> str:
@@ -70,12 +97,12 @@ def _dependency(group: str, artifact: str, version: str, exclusions: tuple[tuple
     return _DEPENDENCY.format(group=group, artifact=artifact, version=version, exclusions=left_out)
 
 
-def _copied(home: Path, name: str, dependencies: list[str]) -> Path:
-    target = home / name
+def _copied(name: str, dependencies: list[str]) -> Path:
+    target = home() / name
     if not (target / ".done").exists():
         print(f"  {name} …", file=sys.stderr)
         target.mkdir(parents=True, exist_ok=True)
-        pom = home / f"{name}.xml"
+        pom = home() / f"{name}.xml"
         pom.write_text(_POM.format(name=name, dependencies="".join(dependencies)))
         words = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
         subprocess.run(words, check=True, stdout=sys.stderr)

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.race.race import Race
-from benchmarks.race.races import brokers, grpc, puts, reads, recoveries, replication, signed_sends, spark, tables
+from benchmarks.race.races import (
+    brokers,
+    clients,
+    grpc,
+    puts,
+    reads,
+    recoveries,
+    replication,
+    signed_sends,
+    spark,
+    tables,
+)
 from benchmarks.race.track import Track
 
 
@@ -19,6 +30,7 @@ def all_races(track: Track) -> Iterator[Race]:
     yield from signed_sends.races(track)
     yield from replication.races(track)
     yield from grpc.races(track)
+    yield from clients.races(track)
     yield from spark.races(track)
     yield from tables.races(track)
 

@@ -159,23 +159,28 @@ def _tables(count: int, batch: int, body: bytes) -> list[Any]:
     return tables
 
 
-def get(store: str, batch: int, warm_up: bool = False) -> dict[str, Any]:
-    """Read and decode every message of every queue; with ``warm_up`` once before the measured time."""
+def get(store: str, batch: int, warm_up: bool = False, touch: bool = False) -> dict[str, Any]:
+    """Read every message of every queue; with ``warm_up`` once before the measured time.
+
+    A field of a message is decoded at its first use. With ``touch`` the body, tags and keys of each are used.
+    """
     with _open(store, {}) as opened:
         if warm_up:
-            _walk(opened, batch)
+            _walk(opened, batch, touch)
         began = time.perf_counter()
-        messages = _walk(opened, batch)
+        messages = _walk(opened, batch, touch)
         took = time.perf_counter() - began
     return {"messages": messages, "perSecond": messages / took}
 
 
-def _walk(store: MessageStore, batch: int) -> int:
+def _walk(store: MessageStore, batch: int, touch: bool) -> int:
     messages = 0
     for topic, queue_id, following, _ in store.queues():
         while (found := store.get(topic, queue_id, following, max_msgs=batch)).status is GetMessageStatus.FOUND:
             messages += len(found.messages)
             following = found.next_begin_offset
+            if touch and not all(message.body and message.tags and message.keys for message in found.messages):
+                raise SystemExit("a message has no body, tag or key")
     return messages
 
 

@@ -31,7 +31,8 @@ def a_record(draw: st.DrawFn) -> bytes:
         draw(HOSTS), draw(LONGS), draw(HOSTS), draw(NUMBERS), draw(LONGS), body_crc(body), body, {}, version,
     )  # fmt: skip
     usual = encode_properties({"UNIQ_KEY": "7F" * 16, "TAGS": "TagA", "KEYS": "k1 k2"})
-    properties = draw(st.binary(max_size=100) | st.just(usual))
+    pieces = st.sampled_from([b"TAGS", b"KEYS", b"\x01", b"\x02", b"A", b"", "é".encode(), b"\xed\xa0\x80", b"\xc3"])
+    properties = draw(st.binary(max_size=100) | st.just(usual) | st.lists(pieces, max_size=12).map(b"".join))
     return encode_record(message, draw(st.binary(max_size=127)), properties)
 
 
@@ -70,6 +71,7 @@ def test_lazy_messages_of_damaged_records_equal_eager_ones(records: list[bytes],
     assert lazy_error == error
     names = data.draw(st.permutations([field.name for field in fields(StoredMessage)]))
     for message, wanted in zip(messages, expected, strict=True):
+        assert (message.tags, message.keys) == (wanted.tags, wanted.keys)  # before the properties are decoded
         for name in names:
             assert getattr(message, name) == getattr(wanted, name), name
         assert (message, repr(message), message.tags, message.keys) == (wanted, repr(wanted), wanted.tags, wanted.keys)

@@ -8,7 +8,6 @@ message. Each side does its work once before the rounds.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.race.kafka import KafkaBroker, fetch
+from benchmarks.race.kafka import KafkaBroker, fetch_broker, fetch_spark, missing
 from benchmarks.race.process import serving
 from benchmarks.race.race import JAVA, OURS, Race, Row
 from benchmarks.race.spark_driver import SparkDriver
@@ -39,19 +38,13 @@ _TOPICS = {
 
 def races(track: Track) -> Iterator[Race]:
     """Reads of a store and of a live broker, and a write; none if Java, Maven or PySpark is missing."""
-    if track.java is None or shutil.which("mvn") is None or find_spec("pyspark") is None:
+    if track.java is None or missing() or find_spec("pyspark") is None:
         return
     for body_size in _SIZES_BYTES:
         for to in ("noop", "parquet"):
             yield _read(track, body_size, to, is_live=False)
         yield _read(track, body_size, "noop", is_live=True)
     yield _write(track, 1024)
-
-
-def kafka_home() -> Path:
-    """The cache directory for Kafka, its connector and its PySpark."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "gantrymq" / "kafka"
 
 
 class Stage:
@@ -73,7 +66,7 @@ class Stage:
     def __call__(self, folder: Path, **first: Any) -> Iterator[None]:
         """Start everything, fill Kafka from the store, and let each side do ``first``."""
         self._folder = folder
-        jars, connector, python = fetch(kafka_home())
+        jars, (connector, python) = fetch_broker(), fetch_spark()
         with ExitStack() as stack:
             kafka = stack.enter_context(KafkaBroker(jars, folder / "kafka"))
             self._sparks[JAVA] = stack.enter_context(SparkDriver(python, connector, folder / "theirs"))

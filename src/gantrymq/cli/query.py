@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -106,7 +107,9 @@ def _answers(
         record = rows.at(offset)
         return (offset, record) if is_raw or record is None or record.has_index_key(*wanted) else None
 
-    return take_exact(find, read, reader.config.max_msgs_num_batch if max_messages is None else max_messages)
+    return take_exact(
+        find, partial(map, read), reader.config.max_msgs_num_batch if max_messages is None else max_messages
+    )
 
 
 def _warn_of_no_topic(reader: StoreReader, topic: str, answers: list[tuple[int, Record | None]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -132,7 +133,7 @@ def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _ShownRec
         return record if record is not None and record.has_index_key(topic, key) else None
 
     max_messages = reader.config.max_msgs_num_batch
-    having = take_exact(lambda limit: reader.query_offsets(topic, key, max_num=limit), read, max_messages)
+    having = take_exact(lambda limit: reader.query_offsets(topic, key, max_num=limit), partial(map, read), max_messages)
     if having:
         more = f"newest of {len(having)} with this key; store query lists them" if len(having) > 1 else ""
         return _ShownRecord(having[0], more)

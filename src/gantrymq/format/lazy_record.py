@@ -25,16 +25,23 @@ from gantrymq.format.record import (
 )
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.model import flags
-from gantrymq.model.message import Readers, StoredMessage, lazy_message
+from gantrymq.model.message import Readers, StoredMessage, cut_messages
 
 M = TypeVar("M", bound=StoredMessage)
 
 _INT, _LONG, _BYTE, _SHORT = (struct.Struct(code).unpack_from for code in (">i", ">q", ">b", ">h"))
 _MAGIC_V1 = MAGIC_V1.to_bytes(4, "big")
+_ANY_V6 = flags.BORN_HOST_V6 | flags.STORE_HOST_V6
+_TOPIC_AT = BORN_HOST_AT + 8 + 8 + 8 + 16 + 1  # without the body, in a record of version 1 with IPv4 hosts
 
 
 class CutRecords(Protocol):
     """Consecutive records of a buffer. :class:`gantrymq.kernels.cuts.Cuts` has the meaning of each part."""
+
+    @property
+    def record_count(self) -> int:
+        """The number of records."""
+        ...
 
     @property
     def heads(self) -> bytes:
@@ -52,18 +59,8 @@ class CutRecords(Protocol):
         ...
 
     @property
-    def sizes_bytes(self) -> list[int]:
-        """The size of each record."""
-        ...
-
-    @property
     def sys_flags(self) -> list[int]:
         """The flags of each record."""
-        ...
-
-    @property
-    def phy_offsets(self) -> list[int]:
-        """The physical offset of each record."""
         ...
 
     @property
@@ -71,22 +68,20 @@ class CutRecords(Protocol):
         """1 for each record whose body has its CRC, else 0."""
         ...
 
-    def bounds(self) -> Iterator[tuple[int, int, int, int]]:
+    def bounds(self) -> tuple[list[int], list[int], list[int], list[int]]:
         """Where each body begins and ends, where the record without it ends in ``heads``, and its queue offset."""
         ...
 
 
 @dataclass(slots=True)
 class LazyMessages(Generic[M]):
-    """Consecutive messages, and the numbers of each that callers compare. A body with a wrong CRC is marked.
+    """Consecutive messages, with the flags of each. A body with a wrong CRC is marked.
 
     If the records end early after these messages, ``stop_reason`` says why, and ``stop_position`` where.
     """
 
     messages: list[M]
-    sizes_bytes: list[int]
     sys_flags: list[int]
-    phy_offsets: list[int]
     are_whole: list[int]
     stop_position: int
     stop_reason: StopReason
@@ -104,20 +99,18 @@ def lazy_messages(
     position, is_full = 0, True
     while is_full:
         cuts = cut_bodies(records, position)
-        begin, messages = 0, []
-        for body_at, body_end, end, queue_offset in cuts.bounds():
-            message = lazy_message(kind, records[body_at:body_end], cuts.heads[begin:end], readers)
-            message.queue_offset = queue_offset
-            messages.append(message)
-            begin = end
+        messages = messages_of(records, cuts, kind, readers)
         position, is_full = cuts.stop_position, cuts.is_full
         reason = StopReason.NONE
         if not is_full and position < len(records):
             stop = read_layout(memoryview(records), position, len(records))
             reason = stop if isinstance(stop, StopReason) else StopReason.NONE
-        yield LazyMessages(
-            messages, cuts.sizes_bytes, cuts.sys_flags, cuts.phy_offsets, cuts.are_whole, position, reason
-        )
+        yield LazyMessages(messages, cuts.sys_flags, cuts.are_whole, position, reason)
+
+
+def messages_of(records: bytes, cuts: CutRecords, kind: type[M], readers: Readers) -> list[M]:
+    """The messages of records that were cut. Each has its own copy of its body and of the rest of its record."""
+    return cut_messages(kind, records, cuts.heads, cuts.bounds(), readers)
 
 
 def _born_end(record: bytes) -> int:
@@ -133,6 +126,8 @@ def _version(record: bytes) -> int:
 
 
 def _topic_span(record: bytes) -> tuple[int, int]:
+    if record[4:8] == _MAGIC_V1 and not _INT(record, SYS_FLAG_AT)[0] & _ANY_V6:
+        return _TOPIC_AT, _TOPIC_AT + record[_TOPIC_AT - 1]  # as of nearly all records
     version = _version(record)
     begin = _store_end(record) + 16 + version
     (length,) = (_BYTE if version == 1 else _SHORT)(record, begin - version)

@@ -49,12 +49,8 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
     As in Java an entry with an empty name or an empty value is dropped, and the last entry of a name wins.
     """
-    properties: dict[str, str] = {}
-    for entry in decode_utf8(raw).split(PROPERTY_SEPARATOR):
-        name, separator, value = entry.partition(NAME_VALUE_SEPARATOR)
-        if separator and name and value:
-            properties[name] = value
-    return properties
+    entries = [entry.partition(NAME_VALUE_SEPARATOR) for entry in decode_utf8(raw).split(PROPERTY_SEPARATOR)]
+    return {name: value for name, _, value in entries if name and value}
 
 
 def encode_crc_property(crc: int) -> bytes:

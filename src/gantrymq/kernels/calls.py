@@ -158,7 +158,7 @@ class _Array:
         if not isinstance(argument, np.ndarray) or (argument.dtype.char, argument.ndim) != self.kind:
             return False
         at = self.at
-        block[at] = _address(argument)
+        block[at] = address_of(argument)
         for length in argument.shape:
             at += 1
             block[at] = length
@@ -172,10 +172,10 @@ def _word_count(argument: Any) -> int:
     return len(words)
 
 
-def _address(array: Any) -> int:
-    """Return the address of the first element, through NumPy's C array interface.
+def address_of(array: Any) -> int:
+    """Return the address of the first element of a C-contiguous array, through NumPy's C array interface.
 
-    NumPy's dictionary of the same data takes twice as long.
+    NumPy's dictionary of the same data takes twice as long. Raises TypeError for another array.
     """
     if not array.flags.c_contiguous:
         raise TypeError("a kernel takes C-contiguous arrays only")
@@ -186,7 +186,7 @@ def _address(array: Any) -> int:
 def _append_words(words: list[int], argument: Any) -> Any:
     """Append the words of ``argument``. Returns its kind, which the code depends on."""
     if isinstance(argument, np.ndarray):
-        words.append(_address(argument))
+        words.append(address_of(argument))
         words.extend(argument.shape)
         return argument.dtype.char, argument.ndim
     if isinstance(argument, tuple):

@@ -32,8 +32,8 @@ PROPERTIES_LENGTH = 21
 N_COLUMNS = 22
 
 # Rows of ``cut.cut_bodies``: where a body begins and ends in the records, where the record without it ends in the copy.
-CUT_BODY_AT, CUT_BODY_END, CUT_END, CUT_SIZE, CUT_SYS_FLAG, CUT_PHY_OFFSET, CUT_QUEUE_OFFSET, CUT_CRC_OK = range(8)
-N_CUTS = 8
+CUT_BODY_AT, CUT_BODY_END, CUT_END, CUT_QUEUE_OFFSET, CUT_CRC_OK, CUT_SYS_FLAG = range(6)
+N_CUTS = 6
 
 RECORDS_AHEAD = 16  # how many records ahead kernels prefetch the parts of a record
 

@@ -1,4 +1,4 @@
-"""Calls ``cut.cut_bodies`` without NumPy, whose import takes longer than a client's first thousands of messages.
+"""Calls the kernels of ``cut`` without NumPy, whose import takes longer than a client's first thousands of messages.
 
 A kernel takes an array as an address and its lengths (``gantrymq.kernels.calls``). Here the arrays are ``bytes`` and
 ``array.array``. The GIL is held: a call takes some tens of microseconds, less than getting the GIL back may take.
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from gantrymq.errors import KernelsError
@@ -20,12 +19,9 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.codes import N_COLUMNS, N_CUTS, RESULT_WORDS
 from gantrymq.kernels.loader import library
 
-_NAME, _SYMBOL = "cut.cut_bodies", "gantrymq_{}_cut_cut_bodies"
-_KINDS = "(('B', 1), 'i', ('l', 2), ('B', 1), ('l', 2))"
+_BYTES, _LONG, _LONGS = ("B", 1), "i", ("l", 2)
 _MAX_RECORDS = 512  # of a call
 _ROOM_BYTES = 128 * 1024  # for records without bodies; one has at most 65.7 KB
-_WORDS = 11
-
 
 # Private objects: the attributes of these names are shared by all users of ctypes.
 _address_of = ctypes.pythonapi["PyBytes_AsString"]
@@ -35,7 +31,7 @@ _new_bytes.restype, _new_bytes.argtypes = ctypes.py_object, (ctypes.c_void_p, ct
 
 
 class Cuts(NamedTuple):
-    """Consecutive records of a buffer: ``record_count`` of them, and why they end at ``stop_position``.
+    """Consecutive records: ``record_count`` of them, and why they end at ``stop_position``.
 
     ``heads`` has the records without their bodies, one after the other; ``table`` a row for each CUT code.
     """
@@ -51,25 +47,15 @@ class Cuts(NamedTuple):
         """Whether more records may follow."""
         return self.stop_code == codes.STOP_FULL
 
-    def bounds(self) -> Iterator[tuple[int, int, int, int]]:
+    def bounds(self) -> tuple[list[int], list[int], list[int], list[int]]:
         """Where each body begins and ends, where the record without it ends in ``heads``, and its queue offset."""
-        rows = (codes.CUT_BODY_AT, codes.CUT_BODY_END, codes.CUT_END, codes.CUT_QUEUE_OFFSET)
-        return zip(*map(self._row, rows), strict=True)
-
-    @property
-    def sizes_bytes(self) -> list[int]:
-        """The size of each record."""
-        return self._row(codes.CUT_SIZE)
+        row = self._row
+        return row(codes.CUT_BODY_AT), row(codes.CUT_BODY_END), row(codes.CUT_END), row(codes.CUT_QUEUE_OFFSET)
 
     @property
     def sys_flags(self) -> list[int]:
         """The flags of each record."""
         return self._row(codes.CUT_SYS_FLAG)
-
-    @property
-    def phy_offsets(self) -> list[int]:
-        """The physical offset of each record."""
-        return self._row(codes.CUT_PHY_OFFSET)
 
     @property
     def are_whole(self) -> list[int]:
@@ -81,28 +67,57 @@ class Cuts(NamedTuple):
         return self.table[begin : begin + self.record_count].tolist()
 
 
-@lru_cache(maxsize=1)
-def _code() -> Any:
-    opened = library()
-    address, _, kinds = opened.entry(_NAME, _SYMBOL.format(opened.variant.name))
-    if kinds != _KINDS:
-        raise KernelsError(f"kernel {_NAME} takes {kinds}, not {_KINDS}")
-    return ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address)
-
-
 def cut_bodies(records: bytes, start: int) -> Cuts:
     """Separate the bodies of the next records from ``start`` on.
 
     Raises KernelsError if there is no library of kernels.
     """
-    code, left = _code(), len(records) - start
+    left = len(records) - start
     max_records = min(left // MIN_RECORD_SIZE + 1, _MAX_RECORDS)  # room for 512 would cost more than a few records
     heads: bytes = _new_bytes(None, max(min(left, _ROOM_BYTES), 1))
-    table, columns = array("q", bytes(8 * N_CUTS * max_records)), array("q", bytes(8 * N_COLUMNS))
-    words = array("q", bytes(8 * (_WORDS + RESULT_WORDS)))
-    words[0], words[1], words[2] = _address_of(records), len(records), start
-    words[3], words[4], words[5] = columns.buffer_info()[0], N_COLUMNS, 1
-    words[6], words[7] = _address_of(heads), len(heads)
-    words[8], words[9], words[10] = table.buffer_info()[0], N_CUTS, max_records
+    code = _code("cut_bodies", (_BYTES, _LONG, _LONGS, _BYTES, _LONGS))
+    return _cut(code, (_address_of(records), len(records), start), heads, max_records)
+
+
+def cut_each(
+    address: int, length: int, begin: int, end: int, offsets: list[int], sizes: list[int]
+) -> tuple[bytes, Cuts]:
+    """Copy the records with these physical offsets and sizes, and separate the bodies of the copies.
+
+    ``length`` bytes from ``address`` on are the log from the offset ``begin`` on; nothing from ``end`` on is read.
+    Returns the copies of the first records that are there, one after the other, with their cuts. Sizes must add up to
+    what fits in memory; offsets and sizes need not be right.
+
+    Raises KernelsError if there is no library of kernels.
+    """
+    wanted, room_bytes = array("q", offsets + sizes), max(sum(sizes), 1)
+    run: bytes = _new_bytes(None, room_bytes)
+    heads: bytes = _new_bytes(None, room_bytes)
+    code = _code("cut_each", (_BYTES, _LONG, _LONG, _LONGS, _BYTES, _LONGS, _BYTES, _LONGS))
+    words = (address, length, begin, end, wanted.buffer_info()[0], 2, len(offsets), _address_of(run), room_bytes)
+    return run, _cut(code, words, heads, len(offsets))
+
+
+def _cut(code: Any, first_words: tuple[int, ...], heads: bytes, max_records: int) -> Cuts:
+    """Call a kernel whose last arguments are a column matrix for one record, ``heads`` and a new table."""
+    columns, table = array("q", bytes(8 * N_COLUMNS)), array("q", bytes(8 * N_CUTS * max_records))
+    given = (
+        *first_words,
+        *(columns.buffer_info()[0], N_COLUMNS, 1),
+        *(_address_of(heads), len(heads)),
+        *(table.buffer_info()[0], N_CUTS, max_records),
+    )
+    words = array("q", given)
+    words.frombytes(bytes(8 * RESULT_WORDS))
     code(words.buffer_info()[0])
-    return Cuts(words[11], words[12], words[13], heads, table)
+    count, stop_code, stop_position = words[len(given) : len(given) + 3]
+    return Cuts(count, stop_code, stop_position, heads, table)
+
+
+@cache
+def _code(name: str, kinds: tuple[object, ...]) -> Any:
+    opened = library()
+    address, _, compiled = opened.entry(f"cut.{name}", f"gantrymq_{opened.variant.name}_cut_{name}")
+    if compiled != repr(kinds):
+        raise KernelsError(f"kernel cut.{name} takes {compiled}, not {kinds}")
+    return ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(address)

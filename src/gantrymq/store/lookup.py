@@ -7,9 +7,9 @@ Source: DefaultMessageStore.getMessage, lookMessageByOffset, queryMessage and Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -136,19 +136,18 @@ class MessageLookup:
         """
         begin = result.next_begin_offset
         wanted = min(max(max_msgs, 1), _ENTRIES_A_READ, result.max_offset - begin)
-        offsets: list[int] = []
-        sizes: list[int] = []
-        total_bytes = 0
-        for phy_offset, size, _ in queue.entries(begin, wanted)[:wanted].tolist():
-            if offsets and total_bytes + size > max_bytes:
-                break
-            offsets.append(phy_offset)
-            sizes.append(size)
-            total_bytes += size
-        messages = [message for message in self.log.read_each(offsets, sizes) if message is not None]
-        if not messages or len(messages) < len(offsets):
+        units = list(queue.units(begin, wanted))
+        if not units:
             return 0
-        result.messages, result.status = messages, GetMessageStatus.FOUND
+        sizes = [size for _, size, _ in units]
+        total_bytes = sum(sizes)
+        while total_bytes > max_bytes and len(sizes) > 1:
+            total_bytes -= sizes.pop()
+        offsets = [phy_offset for phy_offset, _, _ in units[: len(sizes)]]
+        messages = self.log.read_each(offsets, sizes)
+        if not all(messages):
+            return 0
+        result.messages, result.status = cast(list[StoredMessage], messages), GetMessageStatus.FOUND
         result.next_begin_offset = begin + len(messages)
         return total_bytes
 
@@ -263,13 +262,13 @@ class MessageLookup:
         def find(max_count: int | None) -> list[int]:
             return self.query_offsets(topic, key, begin_ms, end_ms, max_count)
 
-        def read(offset: int) -> StoredMessage | None:
-            message = self.log.read(offset)
-            has_key = message is not None and has_index_key(message.topic, message.properties, topic, key)
-            return message if has_key else None
+        def read(offsets: list[int]) -> Iterator[StoredMessage | None]:
+            for message in self.log.read_at(offsets):
+                has_key = message is not None and has_index_key(message.topic, message.properties, topic, key)
+                yield message if has_key else None
 
         if not exact:
-            return [message for message in map(self.log.read, find(max_num)) if message is not None]
+            return [message for message in self.log.read_at(find(max_num)) if message is not None]
         return take_exact(find, read, self.config.max_msgs_num_batch if max_num is None else max(max_num, 0))
 
     @property
@@ -298,7 +297,9 @@ class MessageLookup:
         return low
 
 
-def take_exact(find: Callable[[int], list[int]], read: Callable[[int], T | None], max_count: int) -> list[T]:
+def take_exact(
+    find: Callable[[int], list[int]], read: Callable[[list[int]], Iterable[T | None]], max_count: int
+) -> list[T]:
     """Return the first ``max_count`` values that ``read`` has for the offsets of ``find``, which takes a limit.
 
     Offsets without a value, such as those of another key with the same hash, do not count.
@@ -306,7 +307,7 @@ def take_exact(find: Callable[[int], list[int]], read: Callable[[int], T | None]
     limit = max_count
     while True:
         offsets = find(limit)
-        values = [value for value in map(read, offsets) if value is not None]
+        values = [value for value in read(offsets) if value is not None]
         if len(values) >= max_count or len(offsets) < limit:
             return values[:max_count]
         limit *= 4

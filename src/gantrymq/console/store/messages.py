@@ -6,6 +6,7 @@ Each search reads the messages that its page shows, and for a time O(log message
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -223,7 +224,7 @@ def _by_key(request: PageRequest, snapshot: Snapshot) -> SearchResult:
         return _row_at(snapshot, records, offset, topic, key)
 
     try:
-        rows = take_exact(find, read, MAX_ROWS + 1)
+        rows = take_exact(find, partial(map, read), MAX_ROWS + 1)
     except IndexOpeningError:
         key_result.is_waiting = True
         return key_result

@@ -41,7 +41,7 @@ from gantrymq.fs.api import Bytes, File
 from gantrymq.fs.reads import data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_balance, index_clear, index_confirm, index_put, index_repair, index_select
-from gantrymq.kernels.arrays import Int32s, Int64s, read_only
+from gantrymq.kernels.arrays import Int32s, Int64s
 from gantrymq.kernels.codes import INDEX_PAGE_BYTES
 from gantrymq.store.index.index_stream import IndexStream
 from gantrymq.store.log.record_batch import IndexEntries
@@ -243,12 +243,13 @@ class IndexFile:
         Raises DiskError.
         """
         out = np.empty(min(max_num, self.entries), np.int64)  # a client may ask for more than the file can hold
-        array, numbers, state = read_only(self._array.data), _numbers(self.header), np.zeros(3, np.int64)
+        array, numbers, state = self._array, _numbers(self.header), np.zeros(3, np.int64)
         criteria = (key_hash, begin_ms, end_ms, len(out), out)
         while (page := index_select(array, self.slots, self.entries, numbers, *criteria, self._pages, state)) >= 0:
             self._file.fetch(page * INDEX_PAGE_BYTES, INDEX_PAGE_BYTES)
             self._pages[page] = 1
-        return [int(offset) for offset in out[: state[0]]]
+        found: list[int] = out[: state[0]].tolist()
+        return found
 
     def _write_header(self) -> None:
         if self._held is None and self._stream is None:

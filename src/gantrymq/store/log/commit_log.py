@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from operator import add
 
 from gantrymq.errors import DiskError
 from gantrymq.format import record
-from gantrymq.format.lazy_record import READERS, lazy_messages
+from gantrymq.format.lazy_record import READERS, messages_of
 from gantrymq.format.queue_entry import QueueEntry
 from gantrymq.format.record import CheckCRC, Layout
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
-from gantrymq.kernels.cuts import cut_bodies
+from gantrymq.kernels.calls import address_of
+from gantrymq.kernels.cuts import cut_each
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
 from gantrymq.store.log.mapped_file_queue import MultiPathMappedFileQueue
@@ -154,47 +156,44 @@ class CommitLog:
         A few are read one by one: checking them together takes about 10 µs, whatever their number. The records are
         copied, so no message keeps a file mapped. Raises DiskError.
         """
-        if len(offsets) < _FEWEST_TOGETHER:
-            return [self.read(offset, size) for offset, size in zip(offsets, sizes, strict=True)]
         messages: list[StoredMessage | None] = []
-        while len(messages) < len(offsets):
-            at = len(messages)
-            file = self.queue.find(offsets[at])
-            if file is None or not file.hold_to_read():
-                messages.append(None)
-                continue
-            try:
-                end, run = self._copy_run(file, offsets, sizes, at)
-            finally:
-                file.release()
-            run_messages = _messages_of(run, offsets[at:end], sizes[at:end])
-            if run_messages is None:  # a record is damaged, or is not what the caller expects
-                messages += map(self.read, offsets[at:end], sizes[at:end])
-            else:
-                messages += run_messages
+        while (at := len(messages)) < len(offsets):
+            together = self._read_run(offsets[at:], sizes[at:]) if len(offsets) - at >= _FEWEST_TOGETHER else []
+            messages += together or [self.read(offsets[at], sizes[at])]
         return messages
 
-    def _copy_run(self, file: MappedFile, offsets: list[int], sizes: list[int], at: int) -> tuple[int, bytes | None]:
-        """Copy the records from index ``at`` on that are in ``file``. Returns the index after them, and their bytes.
+    def read_at(self, offsets: list[int]) -> list[StoredMessage | None]:
+        """Return what :meth:`read` returns for each offset. Raises DiskError."""
+        if len(offsets) < _FEWEST_TOGETHER:
+            return list(map(self.read, offsets))
+        return self.read_each(offsets, list(map(self._size_at, offsets)))
 
-        Without bytes the records must be read by themselves.
-        """
-        begin, buffer, end, copied = file.file_from_offset, file.array.data, at, 0
-        spans: list[tuple[int, int]] = []
-        while end < len(offsets) and begin <= offsets[end] < begin + file.size and copied < _RUN_BYTES:
-            position, size = offsets[end] - begin, sizes[end]
-            if not record.MIN_RECORD_SIZE <= size <= file.committed_position - position:
-                return end + 1, None
-            copied, end = copied + size, end + 1
-            if spans and spans[-1][1] == position:
-                spans[-1] = spans[-1][0], position + size
-            else:
-                spans.append((position, position + size))
-        for first, last in spans:
-            file.fetch(first, last - first)
-            if file.file.lost_in(first, last - first) is not None:
-                return end, None
-        return end, b"".join([buffer[first:last] for first, last in spans])
+    def _size_at(self, offset: int) -> int:
+        """Return the size of the apparent record at ``offset``, after reading it into memory, or 0 without a file."""
+        file = self.queue.find(offset)
+        if file is None or not file.hold_to_read():
+            return 0
+        try:
+            return fetch_record(file, offset - file.file_from_offset)
+        finally:
+            file.release()
+
+    def _read_run(self, offsets: list[int], sizes: list[int]) -> list[StoredMessage]:
+        """Return the first messages that are in one file, without damage, and small enough to be copied at once."""
+        file = self.queue.find(offsets[0])
+        if file is None or not file.hold_to_read():
+            return []
+        try:
+            begin, end = file.file_from_offset, file.file_from_offset + file.committed_position
+            count = _count_within(begin, end, offsets, sizes)
+            if count < len(offsets):
+                offsets, sizes = offsets[:count], sizes[:count]
+            if not count or not _is_readable(file, offsets, sizes):
+                return []
+            run, cuts = cut_each(address_of(file.array), file.size, begin, end, offsets, sizes)
+        finally:
+            file.release()
+        return messages_of(run, cuts, StoredMessage, READERS)
 
     def topic_and_end(self, offset: int) -> tuple[str, int] | None:
         """Return the topic of the message at ``offset`` and the offset after it, or None if there is no message."""
@@ -258,18 +257,33 @@ class CommitLog:
         self.queue.close()
 
 
-def _messages_of(run: bytes | None, offsets: list[int], sizes: list[int]) -> list[StoredMessage] | None:
-    """Return the messages of consecutive records if they are those of these offsets and sizes, else None."""
-    if run is None:
-        return None
-    messages: list[StoredMessage] = []
-    for group in lazy_messages(run, StoredMessage, READERS, cut_bodies):
-        begin, end = len(messages), len(messages) + len(group.messages)
-        are_expected = group.phy_offsets == offsets[begin:end] and group.sizes_bytes == sizes[begin:end]
-        if group.stop_reason or not are_expected:
-            return None
-        messages += group.messages
-    return messages if len(messages) == len(offsets) else None
+def _count_within(begin: int, end: int, offsets: list[int], sizes: list[int]) -> int:
+    """How many of the records from the first on are from ``begin`` to ``end``, and at most _RUN_BYTES together."""
+    is_usual = min(sizes) >= record.MIN_RECORD_SIZE and sum(sizes) <= _RUN_BYTES
+    if is_usual and min(offsets) >= begin and max(map(add, offsets, sizes)) <= end:
+        return len(offsets)
+    count = copied = 0
+    for offset, size in zip(offsets, sizes, strict=True):
+        copied += size
+        if offset < begin or not record.MIN_RECORD_SIZE <= size <= end - offset or copied > _RUN_BYTES:
+            break
+        count += 1
+    return count
+
+
+def _is_readable(file: MappedFile, offsets: list[int], sizes: list[int]) -> bool:
+    """Read records into memory, together if they are near each other. Returns False if any of them may be damaged."""
+    first, last = min(offsets), max(map(add, offsets, sizes))
+    spans = [(first, last - first)] if last - first <= _RUN_BYTES else zip(offsets, sizes, strict=True)
+    try:
+        for offset, length in spans:
+            position = offset - file.file_from_offset
+            file.fetch(position, length)
+            if file.file.lost_in(position, length) is not None:
+                return False
+    except DiskError:  # perhaps of a record between them
+        return False
+    return True
 
 
 def fetch_record(file: MappedFile, position: int) -> int:

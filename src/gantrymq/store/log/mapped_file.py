@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,9 +28,20 @@ from gantrymq.fs.api import Bytes, File, Identity
 PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
-_FETCH_BYTES, _FETCHED_S, _MAX_WINDOWS = 256 << 10, 0.1, 64
+_FETCH_BYTES, _FETCH_FIRST_BYTES, _FETCHED_S, _MAX_WINDOWS = 256 << 10, 8 << 10, 0.1, 64
 MEMORY_AHEAD = memoryview(bytes(256 << 10))  # the piece that prefault() writes at once
 _ZEROS_AHEAD = memoryview(bytes(1 << 20))  # larger for prefault_ahead(), which takes the GIL between two pieces
+
+
+class _Fetched(NamedTuple):
+    """Bytes that were read into memory, and the monotonic time until which they count as read."""
+
+    begin: int
+    end: int
+    until_s: float
+
+
+_NOTHING_FETCHED = _Fetched(0, 0, 0)
 
 
 class MappedFile:
@@ -48,8 +60,7 @@ class MappedFile:
         self.store_timestamp_ms = 0
         self.prefaulted_to = 0
         self._is_wiped = False
-        # By window: the end of the fetched bytes, and the time until which they count as fetched.
-        self._fetched: dict[int, tuple[int, float]] = {}
+        self._fetched: dict[int, _Fetched] = {}  # by the window in which they begin
         self._open_file = open_file
         self._file: File | None = None
         self._array: Bytes | None = None
@@ -95,23 +106,30 @@ class MappedFile:
     def fetch(self, position: int, length: int) -> None:
         """Read mapped bytes into memory before they are accessed. Raises DiskError with the first missing position.
 
-        The rest of the 256 KiB window is read too, as far as it is committed. For 0.1 s the window is not read again:
-        several consumers read the log at different positions, each a little further every time.
+        A read within 0.1 s of another in the same 256 KiB window reads the rest of the window too, as far as it is
+        committed, because it may be one of many: several consumers read the log at different positions, each a little
+        further every time. Bytes are not read again for 0.1 s. A read by itself, such as of a query, takes less time.
         """
         window, end = position - position % _FETCH_BYTES, position + length
-        fetched_end, until_s = self._fetched.get(window, (0, 0.0))
+        fetched = self._fetched.get(window, _NOTHING_FETCHED)
         now_s = time.monotonic()
-        if end <= fetched_end and now_s < until_s:
-            return
-        wide = max(end, min(window + _FETCH_BYTES, self.committed_position))
+        if now_s >= fetched.until_s:
+            fetched, until_s = _Fetched(position, position, 0), now_s + _FETCHED_S
+            first, last = position, position + _FETCH_FIRST_BYTES
+        else:
+            if fetched.begin <= position and end <= fetched.end:
+                return
+            until_s, last = fetched.until_s, window + _FETCH_BYTES
+            first = fetched.end if fetched.begin <= position <= fetched.end else window
+        last = max(end, min(last, self.committed_position))
         try:
-            self.read(window, wide - window)
+            self.read(first, last - first)
         except DiskError:  # the bad page may be elsewhere in the window
             self.read(position, length)
             return
         if len(self._fetched) >= _MAX_WINDOWS:
             self._fetched.clear()
-        self._fetched[window] = wide, now_s + _FETCHED_S
+        self._fetched[window] = _Fetched(min(first, fetched.begin), last, until_s)
 
     def read(self, position: int, length: int) -> Bytes:
         """Return a view of mapped bytes, up to the end of the file, after reading them into memory.

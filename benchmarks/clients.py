@@ -1,13 +1,13 @@
-"""The processor time of reading a message in Python: from a store, with a PullClient, and with consumers.
+"""The processor time of a message in Python: read from a store, with a PullClient, with consumers, and sent.
 
-    .venv/bin/python -m benchmarks.consumers                                      # this checkout
-    .venv/bin/python -m benchmarks.consumers --against ../other/.venv/bin/python  # in turn with another one
-    .venv/bin/python -m benchmarks.consumers --only lite-pull --sizes 100 --rounds 5
+    .venv/bin/python -m benchmarks.clients                                      # this checkout
+    .venv/bin/python -m benchmarks.clients --against ../other/.venv/bin/python  # in turn with another one
+    .venv/bin/python -m benchmarks.clients --only lite-pull --sizes 100 --rounds 5
 
-Every figure is microseconds of processor time a message, of the reading process alone, from before the reader is made
-until it has the last message. A store or a broker in another process has the messages. With ``--against`` both
-interpreters run each reader in turn; the smallest figure of the rounds counts. ``--pull`` is the broker's
-maxTransferCountOnMessageInMemory.
+Every figure is microseconds of processor time a message, of the client's process alone, from before the client is made
+until it has its last message or result. A store or a broker in another process has the messages. With ``--against``
+both interpreters run each client in turn; the smallest figure of the rounds counts. A kind without a number has the
+default settings. ``benchmarks.race.races.clients`` runs the same beside Kafka's clients.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-_TOPIC, _QUEUES = "orders", 4
+_TOPIC, _SENT, _QUEUES = "orders", "sent", 4
+SENDERS = 64
 _GET = 32
 
 
@@ -74,12 +76,17 @@ def _pull_client(name_server: str, count: int) -> None:
     _tell(began, total)
 
 
-def _lite_pull(name_server: str, count: int, batch: int) -> None:
+def _group(batch: int | None) -> dict[str, Any]:
+    """The settings of a new group that reads from the first message on, in pulls of ``batch`` if that is given."""
+    size = {} if batch is None else {"pull_batch_size": batch}
+    return {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET", "consumer_group": f"group{time.time_ns()}", **size}
+
+
+def _lite_pull(name_server: str, count: int, batch: int | None) -> None:
     from gantrymq import LitePullConsumer
 
     began, total = time.process_time(), 0
-    where = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET", "consumer_group": f"lite{time.time_ns()}"}
-    with LitePullConsumer(name_server, pull_batch_size=batch, **where) as consumer:
+    with LitePullConsumer(name_server, **_group(batch)) as consumer:
         consumer.subscribe(_TOPIC)
         while total < count:
             for message in consumer.poll():
@@ -87,13 +94,12 @@ def _lite_pull(name_server: str, count: int, batch: int) -> None:
         _tell(began, total)
 
 
-def _async_lite_pull(name_server: str, count: int, batch: int) -> None:
+def _async_lite_pull(name_server: str, count: int, batch: int | None) -> None:
     from gantrymq import AsyncLitePullConsumer
 
     async def run() -> None:
         began, total = time.process_time(), 0
-        where = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET", "consumer_group": f"lite{time.time_ns()}"}
-        async with AsyncLitePullConsumer(name_server, pull_batch_size=batch, **where) as consumer:
+        async with AsyncLitePullConsumer(name_server, **_group(batch)) as consumer:
             await consumer.subscribe(_TOPIC)
             while total < count:
                 for message in await consumer.poll():
@@ -116,8 +122,7 @@ def _async_push(name_server: str, count: int, batch: int) -> None:
             if total >= count:
                 done.set()
 
-        where = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET", "consumer_group": f"push{time.time_ns()}"}
-        consumer = AsyncPushConsumer(name_server, consume_message_batch_max_size=batch, pull_batch_size=512, **where)
+        consumer = AsyncPushConsumer(name_server, consume_message_batch_max_size=batch, **_group(None))
         consumer.subscribe(_TOPIC)
         consumer.listen(listener)
         await consumer.start()
@@ -143,13 +148,39 @@ def _push(name_server: str, count: int, batch: int) -> None:
         if sum(total) >= count:
             done.set()
 
-    where = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET", "consumer_group": f"push{time.time_ns()}"}
-    with PushConsumer(name_server, consume_message_batch_max_size=batch, pull_batch_size=512, **where) as consumer:
+    with PushConsumer(name_server, consume_message_batch_max_size=batch, **_group(None)) as consumer:
         consumer.subscribe(_TOPIC)
         consumer.listen(listener)
         consumer.start()
         done.wait()
         _tell(began, sum(total))
+
+
+def _send_and_wait(name_server: str, count: int, body: bytes, **settings: Any) -> None:
+    from gantrymq import AsyncProducer, Message
+
+    async def run() -> None:
+        began = time.process_time()
+        async with AsyncProducer(name_server, producer_group="senders", **settings) as producer:
+
+            async def send() -> None:
+                for _ in range(count // SENDERS):
+                    await producer.send(Message(_SENT, body))
+
+            await asyncio.gather(*(send() for _ in range(SENDERS)))
+            _tell(began, count // SENDERS * SENDERS)
+
+    asyncio.run(run())
+
+
+def _send_async(name_server: str, count: int, body: bytes, **settings: Any) -> None:
+    from gantrymq import Message, Producer
+
+    began = time.process_time()
+    with Producer(name_server, producer_group="senders", **settings) as producer:
+        for sent in [producer.send_async(Message(_SENT, body)) for _ in range(count)]:
+            sent.result()
+        _tell(began, count)
 
 
 _OF_STORE: dict[str, Callable[[str, int], None]] = {
@@ -164,14 +195,25 @@ _OF_STORE: dict[str, Callable[[str, int], None]] = {
 }
 _OF_BROKER: dict[str, Callable[[str, int], None]] = {
     "pull-client": _pull_client,
+    "lite-pull": lambda servers, count: _lite_pull(servers, count, None),
     "lite-pull 10": lambda servers, count: _lite_pull(servers, count, 10),
     "lite-pull 512": lambda servers, count: _lite_pull(servers, count, 512),
+    "async-lite-pull": lambda servers, count: _async_lite_pull(servers, count, None),
     "async-lite-pull 10": lambda servers, count: _async_lite_pull(servers, count, 10),
     "async-lite-pull 512": lambda servers, count: _async_lite_pull(servers, count, 512),
     "async-push 1": lambda servers, count: _async_push(servers, count, 1),
     "async-push 512": lambda servers, count: _async_push(servers, count, 512),
     "push 1": lambda servers, count: _push(servers, count, 1),
     "push 512": lambda servers, count: _push(servers, count, 512),
+}
+
+
+# Sends messages with a body of a size in bytes.
+_OF_PRODUCER: dict[str, Callable[[str, int, bytes], None]] = {
+    "async-producer 64": _send_and_wait,
+    "async-producer 64, auto-batch": lambda servers, count, body: _send_and_wait(servers, count, body, auto_batch=True),
+    "send_async": _send_async,
+    "send_async, auto-batch": lambda servers, count, body: _send_async(servers, count, body, auto_batch=True),
 }
 
 
@@ -187,17 +229,17 @@ def _messages(count: int, size: int) -> Iterator[list[object]]:
         yield [Message(_TOPIC, body, tags="TagA", keys=[f"k{(begin + i) % 100}"]) for i in range(100)]
 
 
-def _serve(count: int, size: int, pull: int) -> None:
-    """Run a broker with the messages until the input ends; prints the name server's address."""
+def _serve(count: int, size: int) -> None:
+    """Run a broker with the messages until the input ends; prints the name server's address as ``namesrv``."""
     from gantrymq import EmbeddedBroker, Producer
 
-    settings = {"maxTransferCountOnMessageInMemory": pull, "maxTransferBytesOnMessageInMemory": 4 << 20}
-    with EmbeddedBroker(settings=settings) as broker:
-        broker.create_topic(_TOPIC, queues=_QUEUES)
+    with EmbeddedBroker() as broker:
+        for topic in (_TOPIC, _SENT):
+            broker.create_topic(topic, queues=_QUEUES)
         with Producer(broker.namesrv, producer_group="filler") as producer:
             for messages in _messages(count, size):
                 producer.send_batch(messages)  # type: ignore[arg-type]
-        print(broker.namesrv, flush=True)
+        print(json.dumps({"namesrv": broker.namesrv}), flush=True)
         sys.stdin.read()
 
 
@@ -212,44 +254,56 @@ def _fill(store: str, count: int, size: int) -> None:
                 opened.put(message)  # type: ignore[arg-type]
 
 
-def _run(python: str, kind: str, source: str, count: int) -> float:
-    command = [python, __file__, "--worker", kind, source, str(count)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+def worker_words(kind: str, source: str, count: int, size_bytes: int, python: str = sys.executable) -> list[str]:
+    """The command that runs a client once at a store or at a name server, and prints its figure as ``us``."""
+    return [python, __file__, "--worker", kind, source, str(count), str(size_bytes)]
+
+
+def serve_words(count: int, size_bytes: int) -> list[str]:
+    """The command that runs a broker with ``count`` messages; it prints its name server as ``namesrv``."""
+    return [sys.executable, __file__, "--serve", str(size_bytes), "--count", str(count)]
+
+
+def _run(python: str, kind: str, source: str, count: int, size: int) -> float:
+    words = worker_words(kind, source, count, size, python)
+    output = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
     return float(json.loads(output.splitlines()[0])["us"])
 
 
 def _race(kinds: list[str], pythons: list[str], source: str, options: argparse.Namespace, size: int) -> None:
     for kind in kinds:
-        best = {python: min(_run(python, kind, source, options.count) for _ in range(1)) for python in pythons}
+        best = {python: min(_run(python, kind, source, options.count, size) for _ in range(1)) for python in pythons}
         for _ in range(options.rounds - 1):
             for python in pythons:
-                best[python] = min(best[python], _run(python, kind, source, options.count))
+                best[python] = min(best[python], _run(python, kind, source, options.count, size))
         figures = "  ".join(f"{best[python]:8.2f}" for python in pythons)
         print(f"{kind:22} {size:6} B  {figures}  us a message", flush=True)
 
 
 def main() -> int:
-    """Run the readers. Returns the exit code."""
+    """Run the clients. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", metavar="PYTHON")
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--sizes", type=lambda text: list(map(int, text.split(","))), default=[100, 1024])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pull", type=int, default=512)
-    parser.add_argument("--only", default="", help="the readers whose name contains this text")
-    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="", help="the clients whose name contains this text")
+    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        kind, source, count = options.worker
-        (_OF_STORE | _OF_BROKER)[kind](source, int(count))
+        kind, source, count, size = options.worker
+        if kind in _OF_PRODUCER:
+            _OF_PRODUCER[kind](source, int(count), b"x" * int(size))
+        else:
+            (_OF_STORE | _OF_BROKER)[kind](source, int(count))
         return 0
     if options.serve:
-        _serve(options.count, options.serve, options.pull)
+        _serve(options.count, options.serve)
         return 0
     pythons = [sys.executable, *([options.against] if options.against else [])]
     of_store = [kind for kind in _OF_STORE if options.only in kind]
-    of_broker = [kind for kind in _OF_BROKER if options.only in kind]
+    of_broker = [kind for kind in [*_OF_BROKER, *_OF_PRODUCER] if options.only in kind]
     for size in options.sizes:
         if of_store:
             with tempfile.TemporaryDirectory() as folder:
@@ -257,11 +311,11 @@ def main() -> int:
                 _fill(store, options.count // 10, size)
                 _race(of_store, pythons, store, options, size)
         if of_broker:
-            serve = ["--serve", str(size), "--count", str(options.count), "--pull", str(options.pull)]
-            command = [sys.executable, __file__, *serve]
-            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as broker:
+            with subprocess.Popen(
+                serve_words(options.count, size), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as broker:
                 assert broker.stdout is not None
-                _race(of_broker, pythons, broker.stdout.readline().strip(), options, size)
+                _race(of_broker, pythons, json.loads(broker.stdout.readline())["namesrv"], options, size)
                 broker.communicate("")
     return 0
 
