@@ -132,8 +132,9 @@ class AsyncPushConsumer(AsyncGroupConsumer):
     def listen(self, listener: ConcurrentListener) -> None:
         """Set a concurrent listener: several calls at once, in no order.
 
-        A plain function runs in up to ``consume_thread_max`` threads. It returns None or CONSUME_SUCCESS; after any
-        other result or an exception the messages are delivered again.
+        A plain function runs in up to ``consume_thread_max`` threads. A coroutine function runs in as many tasks, each
+        of which makes one call after the other; each call has a context of its own. The listener returns None or
+        CONSUME_SUCCESS; after any other result or an exception the messages are delivered again.
         """
         self._listen(lambda context, locks: ConcurrentConsumption(context, listener), is_orderly=False)
 
