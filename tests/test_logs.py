@@ -1,6 +1,8 @@
 """Where our log lines go, and that those of the program stay where they were."""
 
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -35,6 +37,20 @@ def test_log_lines_reach_logging_under_logger_name(
     assert repr(failed.exc_info[1]) == "ValueError('never')"
     assert failed.exc_text is None or "Traceback" in failed.exc_text
     assert capsys.readouterr().out == ""
+
+
+def test_line_below_level_imports_no_structlog() -> None:
+    program = """
+import logging, sys
+from gantrymq.logs import get_logger
+log = get_logger("gantrymq.client")
+log.info("nobody wants to know", queue=3)
+assert "structlog" not in sys.modules
+logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+log.info("now", queue=3)
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (told.returncode, told.stderr) == (0, "gantrymq.client event='now' queue=3\n")
 
 
 def test_each_area_has_logger_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

@@ -107,7 +107,7 @@ def test_credentials_and_namespace_accept_none() -> None:
 
 
 def test_inconsistent_settings_of_lite_pull_are_refused() -> None:
-    assert LitePullConsumerConfig("a:1", consumer_group="g").pull_batch_size == 10
+    assert LitePullConsumerConfig("a:1", consumer_group="g").pull_batch_size == 512
     with pytest.raises(ConfigError, match="consumerTimeoutMillisWhenSuspend"):
         LitePullConsumerConfig("a:1", consumer_group="g", broker_suspend_max_time_ms=40_000)
 

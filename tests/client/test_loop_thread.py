@@ -119,7 +119,10 @@ def raising(*args: object) -> None:
 
 @pytest.mark.parametrize("moment", ["begun", "done", "told"])
 def test_next_poll_returns_messages_of_interrupted_poll(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    """The time limit strikes as the poll is begun, with the messages there, or as it hears of them."""
+    """The time limit strikes as the poll is begun, with the messages there, or as it hears of them.
+
+    The first poll commits, so the loop's thread does it. One in the caller's thread: test_fetched.py.
+    """
     begin = asyncio.run_coroutine_threadsafe
 
     def interrupted(work: Any, loop: asyncio.AbstractEventLoop) -> Future[Any]:
@@ -136,7 +139,7 @@ def test_next_poll_returns_messages_of_interrupted_poll(monkeypatch: pytest.Monk
         EmbeddedBroker() as broker,
         Producer(broker.namesrv) as producer,
         LitePullConsumer(
-            broker.namesrv, consumer_group="limited", auto_commit=False,
+            broker.namesrv, consumer_group="limited",
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         ) as consumer,
     ):  # fmt: skip

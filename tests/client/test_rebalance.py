@@ -72,7 +72,12 @@ class Scene:
         self.fails = False
         member = GroupMember(config, "CONSUME_PASSIVELY", self.clock, RequestDispatcher())
         self.assigned = AssignedQueues(
-            member, cast(OffsetStore, self.offsets), cast("QueueLocks | None", locks), self.pull, self.changed
+            ProcessQueue,
+            member,
+            cast(OffsetStore, self.offsets),
+            cast("QueueLocks | None", locks),
+            self.pull,
+            self.changed,
         )
 
     async def pull(self, queue: ProcessQueue, offset: int) -> None:

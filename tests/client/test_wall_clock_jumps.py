@@ -81,7 +81,7 @@ def test_queue_is_released_once_its_pulls_stop(jump_ms: int) -> None:
     async def scenario() -> None:
         scene, offsets = Scene(), AsyncMock(OffsetStore)
         offsets.read_from_store.return_value = 0
-        assigned = AssignedQueues(scene.member, cast(OffsetStore, offsets), None, pull, AsyncMock())
+        assigned = AssignedQueues(ProcessQueue, scene.member, cast(OffsetStore, offsets), None, pull, AsyncMock())
         division = Division(QUEUE.topic, (QUEUE,), frozenset([QUEUE]))
         await assigned.take_over(division)
         first = assigned.table[QUEUE]
@@ -102,7 +102,7 @@ def test_queue_in_listener_is_unlocked_twenty_seconds_after_its_last_lock(jump_m
         scene = Scene()
         locks = AsyncMock(QueueLocks)
         assigned = AssignedQueues(
-            scene.member, cast(OffsetStore, AsyncMock(OffsetStore)), locks, AsyncMock(), AsyncMock()
+            ProcessQueue, scene.member, cast(OffsetStore, AsyncMock(OffsetStore)), locks, AsyncMock(), AsyncMock()
         )
         scene.queue.in_listener = True
         scene.clock.jump(jump_ms)

@@ -87,6 +87,23 @@ def test_failed_messages_are_retried_then_dead_letters(namesrv: str, producer: P
     assert seen == [("OursRetried", 0), ("OursRetried", 1)]
 
 
+def test_default_pull_returns_512_and_flow_control_holds(namesrv: str, producer: Producer) -> None:
+    for _ in range(20):
+        producer.send_batch([Message("OursPulls", b"x") for _ in range(100)], MessageQueue("OursPulls", "broker-a", 0))
+    with PullClient(namesrv) as client:
+        (queue,) = (queue for queue in client.queues("OursPulls") if queue.queue_id == 0)
+        eventually(lambda: client.max_offset(queue) == 2000, "the messages")
+    with LitePullConsumer(namesrv, consumer_group="ours-pulls", pull_threshold_for_queue=500, **FIRST) as consumer:
+        consumer.assign([queue])
+        (state,) = consumer._consumer._assigned.table.values()
+        eventually(lambda: state.count >= 500, "a pull")
+        sizes = []
+        while sum(sizes) < 2000:
+            assert state.count <= 500 + 512
+            sizes.append(len(consumer.poll()))
+    assert sizes == [512, 512, 512, 464]
+
+
 def test_clients_accept_name_servers_or_settings_object(namesrv: str) -> None:
     group: dict[str, Any] = {"consumer_group": "ours-given"}
     clients: dict[Any, tuple[ClientConfig, dict[str, Any]]] = {

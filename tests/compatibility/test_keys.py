@@ -23,7 +23,9 @@ NAMES: dict[str, Any] = SCRIPT["java_names"]()
 OF_BROKER = fields_by_key(MessageStoreConfig) | fields_by_key(BrokerConfig)
 OF_NAMESRV = fields_by_key(namesrv.NamesrvConfig)
 # Where our default is another one than RocketMQ's.
-OWN_DEFAULTS = {"bindAddress", "commitLogRecoverMaxNum", "haListenPort", "listenPort"}
+OWN_DEFAULTS = {
+    "bindAddress", "commitLogRecoverMaxNum", "haListenPort", "listenPort", "maxTransferCountOnMessageInMemory",
+}  # fmt: skip
 
 
 def java_keys(classes: tuple[str, ...]) -> dict[str, str | None]:

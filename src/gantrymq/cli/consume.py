@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gantrymq.cli.streams.sources import Filter, Source
 
 _ATTEMPTS = 10  # of a request; a broker may be unreachable for half a minute
-_PULL_BATCH = 32
 _FORMAT_HELP = "How a message is printed: " + ", ".join(f"%{token} {text}" for token, (_, text) in TOKENS.items())
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)]
@@ -227,7 +226,6 @@ def _of_group(
     settings: dict[str, Any] = {
         **connection.settings,
         **where_settings(what.span),
-        "pull_batch_size": _PULL_BATCH,
         **read_client_keys(LitePullConsumerConfig, keys),
         "consumer_group": group,
         "auto_commit": False,  # an offset is committed when its messages were printed

@@ -114,7 +114,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig, AuthConfig):
     )
     long_polling_enable: bool = key("longPollingEnable", True)
     short_polling_time_ms: int = key("shortPollingTimeMills", 1_000, min_value=1, max_value=LONG_MAX)
-    max_transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", 32, min_value=1)
+    max_transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", 512, min_value=1)
     max_transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", 256 << 10, min_value=1)
     notify_consumer_ids_changed_enable: bool = key("notifyConsumerIdsChangedEnable", True)
     channel_expired_timeout_ms: int = key(

@@ -1,25 +1,24 @@
-"""The lite-pull consumer over asyncio, and the messages that it has fetched in advance.
+"""The lite-pull consumer over asyncio.
 
     async with AsyncLitePullConsumer("127.0.0.1:9876", consumer_group="audit") as consumer:
         await consumer.subscribe("TopicTest")
         for message in await consumer.poll():
             ...
 
-Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl (consumeRequestCache, poll), AssignedMessageQueue.
+Source: DefaultLitePullConsumer, DefaultLitePullConsumerImpl.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
 from gantrymq.client.consumer.broker_requests import BrokerRequests, ClientAnswers, running_info
 from gantrymq.client.consumer.fetch.assigned import AssignedQueues
-from gantrymq.client.consumer.fetch.process_queue import FlowLimits, ProcessQueue
+from gantrymq.client.consumer.fetch.fetched import FetchedMessages, FetchedPull, FetchedQueue
+from gantrymq.client.consumer.fetch.process_queue import FlowLimits
 from gantrymq.client.consumer.fetch.pulling import Puller, PullOwner
 from gantrymq.client.consumer.group.member import Division, GroupMember
 from gantrymq.client.consumer.group.offsets import offset_store
@@ -35,7 +34,7 @@ from gantrymq.client.requests import calls
 from gantrymq.client.requests.group_calls import GroupPull
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.subscription import TAG, subscription
-from gantrymq.client.runtime.background import BackgroundTasks, OnceTask, wait_or_timeout
+from gantrymq.client.runtime.background import BackgroundTasks, OnceTask
 from gantrymq.client.trace import with_trace
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import AlreadyStartedError, MQClientError
@@ -44,75 +43,6 @@ from gantrymq.remoting.bodies.client import ConsumerRunningInfo, SubscriptionDat
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 _ANY_SIZE = 0x7FFFFFFF
-
-
-@dataclass(slots=True)
-class Batch:
-    """The messages of one pull. ``before`` is the position of the queue before :meth:`FetchedMessages.take`."""
-
-    queue: ProcessQueue
-    messages: list[ReceivedMessage]
-    before: int | None = None
-
-
-class FetchedMessages:
-    """Batches in their order of arrival. Thread rule: the event loop's thread."""
-
-    def __init__(self) -> None:
-        self._batches: deque[Batch] = deque()
-        self._arrived = asyncio.Event()
-
-    def add(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Add the messages of a pull."""
-        self._batches.append(Batch(queue, messages))
-        self._arrived.set()
-
-    def wake(self) -> None:
-        """Wake the waiting poll, because a paused queue was resumed."""
-        self._arrived.set()
-
-    async def wait(self, timeout_s: float) -> None:
-        """Wait until a batch arrives, or ``timeout_s`` is over."""
-        await wait_or_timeout(self._arrived, timeout_s)
-
-    def take(self, now_ms: int) -> Batch | None:
-        """Remove and return the next batch of a queue that is assigned and not paused, or None.
-
-        The position of its queue moves to the offset after the batch.
-        """
-        batch = self._next()
-        if batch is None:
-            return None
-        batch.before = batch.queue.position
-        batch.queue.position = batch.queue.remove(batch.messages, now_ms)
-        if self._batches:
-            self._arrived.set()
-        return batch
-
-    def _next(self) -> Batch | None:
-        """Remove the first batch of a queue that may be returned. Batches of dropped queues before it go.
-
-        Paused ones before it stay where they are. Without any, it takes one step, whatever has been fetched.
-        """
-        paused: list[Batch] = []
-        next_batch: Batch | None = None
-        while self._batches and next_batch is None:
-            batch = self._batches.popleft()
-            if batch.queue.dropped:
-                continue
-            if batch.queue.paused:
-                paused.append(batch)
-            else:
-                next_batch = batch
-        self._batches.extendleft(reversed(paused))
-        return next_batch
-
-    def give_back(self, batch: Batch) -> None:
-        """Undo :meth:`take`: the batch comes next, and the position of its queue moves back."""
-        batch.queue.put_back(batch.messages)
-        batch.queue.position = batch.before
-        self._batches.appendleft(batch)
-        self._arrived.set()
 
 
 @checks_arguments()
@@ -150,7 +80,9 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
         self._fetched = FetchedMessages()
         self._watch = QueueWatch(self.fetch_message_queues, config.topic_metadata_check_interval_ms)
         self._queues_changed: MessageQueueListener | None = None
-        self._assigned = AssignedQueues(self._member, self._offsets, None, self._puller().run, self._share_changed)
+        self._assigned = AssignedQueues(
+            FetchedQueue, self._member, self._offsets, None, self._puller().run, self._share_changed
+        )
         self._rebalancing = Rebalancing(
             self._member, self._topics, self._divide, self._assigned.take_over, self._assigned.keep_topics
         )
@@ -268,17 +200,18 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
 
     async def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
         """The messages of one pull. Waits at most ``timeout_ms``, by default ``poll_timeout_ms``."""
-        return self.polled(await self.poll_batch(timeout_ms))
+        return self.polled(await self.poll_pull(timeout_ms))
 
-    def polled(self, batch: Batch | None) -> list[ReceivedMessage]:
+    def polled(self, pulls: list[FetchedPull]) -> list[ReceivedMessage]:
         """The messages that a poll returns; the hooks see them. Thread rule: any thread."""
-        if batch is None:
+        if not pulls:
             return []
-        self._hooks.polled(batch.messages, self._member.shown(batch.queue.queue))
-        return batch.messages
+        (pull,) = pulls
+        self._hooks.polled(pull.messages, self._member.shown(pull.queue.queue))
+        return pull.messages
 
-    async def poll_batch(self, timeout_ms: int | None = None) -> Batch | None:
-        """As :meth:`poll`, for a caller that may undo it with :meth:`give_back`."""
+    async def poll_pull(self, timeout_ms: int | None = None) -> list[FetchedPull]:
+        """As :meth:`poll`, for a caller that may undo it with :meth:`give_back`. Returns at most one pull."""
         self._member.client.loop.check()
         self._check_running()
         now_ms = monotonic_ms(self._clock)
@@ -287,22 +220,23 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
             self._commit_positions(self._held())
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._config.poll_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        while True:
-            batch = self._fetched.take(monotonic_ms(self._clock))
+        pulls: list[FetchedPull] = []
+        while not self._fetched.take(pulls, monotonic_ms(self._clock)):
             left_s = deadline - loop.time()
-            if batch is not None:
-                if namespace := self._config.namespace:
-                    for message in batch.messages:
-                        message.topic = without_namespace(namespace, message.topic)
-                return batch
             if left_s <= 0:
-                return None
+                break
             await self._fetched.wait(left_s)
+        return pulls
 
-    def give_back(self, batch: Batch | None) -> None:
-        """Undo a poll whose caller was interrupted: the next poll returns the batch."""
-        if batch is not None:
-            self._fetched.give_back(batch)
+    def take_ready(self, pulls: list[FetchedPull]) -> bool:
+        """Move a pull that is there to ``pulls``, unless offsets must be committed first. Thread rule: any thread."""
+        self._check_running()
+        now_ms = monotonic_ms(self._clock)
+        return (not self._config.auto_commit or now_ms < self._commit_due_ms) and self._fetched.take(pulls, now_ms)
+
+    def give_back(self, pulls: list[FetchedPull]) -> None:
+        """Undo a poll whose caller was interrupted: the next poll returns the pull. Thread rule: any thread."""
+        self._fetched.give_back(pulls)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Stop fetching and returning messages of these queues."""
@@ -313,7 +247,7 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
         """Undo :meth:`pause` for these queues."""
         for queue in self._among(queues):
             queue.paused = False
-        self._fetched.wake()
+            self._fetched.add(queue)
 
     # Offsets
 
@@ -367,7 +301,7 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
 
     # Implementation
 
-    def _puller(self) -> Puller:
+    def _puller(self) -> Puller[FetchedQueue]:
         config = self._config
         rules = GroupPull(
             self._member.group,
@@ -421,14 +355,14 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
             topic = without_namespace(self._config.namespace, division.topic)
             self._queues_changed(topic, tuple(map(shown, division.all)), frozenset(map(shown, division.mine)))
 
-    def _held(self) -> list[ProcessQueue]:
+    def _held(self) -> list[FetchedQueue]:
         return [queue for queue in self._assigned.table.values() if not queue.dropped]
 
-    def _among(self, queues: Iterable[MessageQueue]) -> list[ProcessQueue]:
+    def _among(self, queues: Iterable[MessageQueue]) -> list[FetchedQueue]:
         queues_found = [self._assigned.table.get(self._member.full(queue)) for queue in queues]
         return [state for state in queues_found if state is not None and not state.dropped]
 
-    def _needed(self, queue: MessageQueue) -> ProcessQueue:
+    def _needed(self, queue: MessageQueue) -> FetchedQueue:
         self._check_running()
         queues = self._among([queue])
         if not queues:
@@ -442,7 +376,7 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
     async def _max_offset(self, queue: MessageQueue) -> int:
         return await self._member.ask(queue, calls.max_offset(queue))
 
-    def _commit_positions(self, queues: Iterable[ProcessQueue]) -> None:
+    def _commit_positions(self, queues: Iterable[FetchedQueue]) -> None:
         for queue in queues:
             if queue.position is not None:
                 self._offsets.update(queue.queue, queue.position)
@@ -454,7 +388,7 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
 
     # Callbacks of the Puller
 
-    def _may_pull(self, queue: ProcessQueue) -> bool:
+    def _may_pull(self, queue: FetchedQueue) -> bool:
         config = self._config
         limits = FlowLimits(
             config.pull_threshold_for_queue, config.pull_threshold_size_for_queue, config.consume_max_span
@@ -467,15 +401,18 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
             return self._member.subscriptions.get(topic)
         return self._expressions.get(topic) or subscription(topic, "*", TAG, 0)
 
-    def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
+    def _deliver(self, queue: FetchedQueue, messages: list[ReceivedMessage], took_s: float) -> None:
         self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, monotonic_ms(self._clock))
-        self._fetched.add(queue, messages)
+        if namespace := self._config.namespace:
+            for message in messages:
+                message.topic = without_namespace(namespace, message.topic)
+        self._fetched.add(queue)
 
-    def _matched_none(self, queue: ProcessQueue, offset: int) -> None:
+    def _matched_none(self, queue: FetchedQueue, offset: int) -> None:
         if queue.count == 0:
             queue.position = offset
 
-    async def _moved(self, queue: ProcessQueue, offset: int) -> bool:
+    async def _moved(self, queue: FetchedQueue, offset: int) -> bool:
         return True
 
     def _running_info(self) -> ConsumerRunningInfo:

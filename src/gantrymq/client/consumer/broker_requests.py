@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 
-from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.fetch.process_queue import AssignedQueue
 from gantrymq.client.consumer.group.group_client import GroupClient
 from gantrymq.client.consumer.group.member import GroupMember
 from gantrymq.client.consumer.group.offsets import OffsetStore
@@ -46,7 +46,7 @@ _SECRET = frozenset(("access_key", "secret_key", "security_token", "tls"))
 
 def running_info(
     member: GroupMember,
-    queues: Iterable[ProcessQueue],
+    queues: Iterable[AssignedQueue],
     offsets: OffsetStore,
     statistics: ConsumerStatistics,
     started_ms: int,

@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import types
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -26,29 +28,50 @@ from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
 C = TypeVar("C")
+C_co = TypeVar("C_co", covariant=True)
 C_contra = TypeVar("C_contra", contravariant=True)
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
+S_contra = TypeVar("S_contra", contravariant=True)
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.01
+_CALLS_A_TURN = 32  # of a listener that awaits nothing, before other tasks run
 
-# Called with the listener's result and the exception it raised; one of them is None.
-Done = Callable[[S | None, BaseException | None], None]
 # Called with messages and their context. It may be a coroutine function.
 Listener = Callable[[Sequence[ReceivedMessage], C], S | Awaitable[S | None] | None]
+
+
+class ListenerCall(Protocol[C_co, S_contra]):
+    """One call of a listener."""
+
+    @property
+    def messages(self) -> Sequence[ReceivedMessage]:
+        """The first argument."""
+        ...
+
+    @property
+    def context(self) -> C_co:
+        """The second argument."""
+        ...
+
+    def begin(self) -> bool:
+        """Called right before. If it returns False, neither the listener nor :meth:`done` is called.
+
+        Thread rule: the listener's thread or task.
+        """
+        ...
+
+    def done(self, status: S_contra | None, error: BaseException | None) -> None:
+        """Called with the listener's result, or the exception it raised. Thread rule: the event loop's thread."""
+        ...
 
 
 class Listening(Protocol[C_contra, S_co]):
     """Calls a listener, up to a limit of concurrent calls. Thread rule: the event loop's thread."""
 
-    def submit(
-        self, messages: Sequence[ReceivedMessage], context: C_contra, begin: Callable[[], bool], done: Done[S_co]
-    ) -> None:
-        """Call the listener when a slot is free, then call ``done`` with the result.
-
-        ``begin`` is called right before. If it returns False, neither the listener nor ``done`` is called.
-        """
+    def submit(self, calls: Sequence[ListenerCall[C_contra, S_co]]) -> None:
+        """Call the listener when a slot is free, in this order."""
         ...
 
     @property
@@ -73,42 +96,40 @@ class Listening(Protocol[C_contra, S_co]):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Call(Generic[C, S]):
-    messages: Sequence[ReceivedMessage]
-    context: C
-    begin: Callable[[], bool]
-    done: Done[S]
-
-
 class ThreadedListening(Generic[C, S]):
-    """Calls a plain function in at most ``most`` threads.
+    """Calls a plain function in at most ``max_threads`` threads.
 
-    ``done`` is called on the loop, for several results at a time.
+    ``done`` is called on the loop, for several results at a time, and ``settle`` after them.
 
-    It has its own threads instead of an executor: an executor's future a message costs as much as all other work.
+    It has its own threads instead of an executor: an executor's future a message costs as much as all other work. A
+    thread that is awake makes calls for as long as there are any, so a pull wakes each thread at most once.
     """
 
-    def __init__(self, listener: Listener[C, S], statuses: type[S], max_threads: int, name: str) -> None:
-        self._listener, self._statuses = listener, statuses
+    def __init__(
+        self, listener: Listener[C, S], statuses: type[S], max_threads: int, name: str, settle: Callable[[], None]
+    ) -> None:
+        self._listener, self._statuses, self._settle = listener, statuses, settle
         self._max_threads, self._name = max_threads, f"ConsumeMessageThread_{name[:100]}"
         self._loop = asyncio.get_running_loop()
         self._threads: list[threading.Thread] = []
-        self._calls: SimpleQueue[_Call[C, S] | None] = SimpleQueue()
-        self._results: deque[tuple[_Call[C, S], bool, S | None, BaseException | None]] = deque()
+        self._calls: deque[ListenerCall[C, S]] = deque()
+        self._wakes: SimpleQueue[bool] = SimpleQueue()  # False ends a thread
+        self._results: deque[tuple[ListenerCall[C, S], bool, S | None, BaseException | None]] = deque()
         self._under_way = 0
         self._waking = self._closing = False
 
-    def submit(self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]) -> None:
-        """Call the listener in a thread."""
+    def submit(self, calls: Sequence[ListenerCall[C, S]]) -> None:
+        """Call the listener in threads."""
         if self._closing:
             return
-        self._under_way += 1
-        if len(self._threads) < min(self._under_way, self._max_threads):
+        self._under_way += len(calls)
+        self._calls.extend(calls)
+        while len(self._threads) < min(self._under_way, self._max_threads):
             thread = threading.Thread(target=self._run, name=f"{self._name}_{len(self._threads) + 1}", daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._calls.put(_Call(messages, context, begin, done))
+        for _ in range(min(len(calls), len(self._threads))):
+            self._wakes.put(True)
 
     @property
     def is_current(self) -> bool:
@@ -131,7 +152,7 @@ class ThreadedListening(Generic[C, S]):
         """Begin no calls, and wait. Returns whether those under way ended within ``timeout_s``."""
         self._closing = True
         for _ in self._threads:
-            self._calls.put(None)
+            self._wakes.put(False)
         deadline = self._loop.time() + timeout_s
         while (alive := any(thread.is_alive() for thread in self._threads)) and self._loop.time() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -139,16 +160,23 @@ class ThreadedListening(Generic[C, S]):
         return not alive
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            began = not self._closing and call.begin()
-            status, error = self._listen(call) if began else (None, None)
-            self._results.append((call, began, status, error))
-            if not self._waking and not self._closing:
-                self._waking = True
-                with suppress(RuntimeError):  # the loop was closed before the listener returned
-                    self._loop.call_soon_threadsafe(self._deliver)
+        while self._wakes.get():
+            while (call := self._next()) is not None:
+                began = not self._closing and call.begin()
+                status, error = self._listen(call) if began else (None, None)
+                self._results.append((call, began, status, error))
+                if not self._waking and not self._closing:
+                    self._waking = True
+                    with suppress(RuntimeError):  # the loop was closed before the listener returned
+                        self._loop.call_soon_threadsafe(self._deliver)
 
-    def _listen(self, call: _Call[C, S]) -> tuple[S | None, BaseException | None]:
+    def _next(self) -> ListenerCall[C, S] | None:
+        try:
+            return self._calls.popleft()
+        except IndexError:
+            return None
+
+    def _listen(self, call: ListenerCall[C, S]) -> tuple[S | None, BaseException | None]:
         try:
             result = self._listener(call.messages, call.context)
             if inspect.isawaitable(result):
@@ -164,26 +192,37 @@ class ThreadedListening(Generic[C, S]):
             self._under_way -= 1
             if began:
                 call.done(status, error)
+        self._settle()
 
 
 class CoroutineListening(Generic[C, S]):
-    """Calls a coroutine function, up to ``most`` calls at once."""
+    """Calls a coroutine function, up to ``max_calls`` calls at once.
+
+    The obvious way, a task for each call, costs several times what the call itself costs. Here a task makes calls for
+    as long as there are any, each in a context of its own, as a task would have. ``settle`` is called after several
+    results, before anything else runs on the loop.
+    """
 
     def __init__(
-        self, listener: Callable[[Sequence[ReceivedMessage], C], Awaitable[S | None]], statuses: type[S], max_calls: int
+        self,
+        listener: Callable[[Sequence[ReceivedMessage], C], Awaitable[S | None]],
+        statuses: type[S],
+        max_calls: int,
+        settle: Callable[[], None],
     ) -> None:
-        self._listener, self._statuses = listener, statuses
-        self._room = asyncio.Semaphore(max_calls)
+        self._listener, self._statuses, self._settle = listener, statuses, settle
+        self._max_calls = max_calls
+        self._calls: deque[ListenerCall[C, S]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._begun: set[asyncio.Task[None]] = set()
         self._exempt: set[asyncio.Task[None]] = set()
         self._closing = False
 
-    def submit(self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]) -> None:
-        """Call the listener in a task."""
-        task = asyncio.get_running_loop().create_task(self._work(messages, context, begin, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def submit(self, calls: Sequence[ListenerCall[C, S]]) -> None:
+        """Call the listener in tasks."""
+        if self._closing:
+            return
+        self._calls.extend(calls)
+        self._start_tasks(len(calls))
 
     @property
     def is_current(self) -> bool:
@@ -209,11 +248,10 @@ class CoroutineListening(Generic[C, S]):
     async def close(self, timeout_s: float) -> bool:
         """Begin no calls, and wait. Calls that do not end within ``timeout_s`` are cancelled.
 
-        Calls that wait for a slot are cancelled at once: the slot may belong to a listener that waits for this close.
+        Calls that wait for a slot never begin: the slot may belong to a listener that waits for this close.
         """
         self._closing = True
-        for task in self._tasks - self._begun:
-            task.cancel()
+        self._calls.clear()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while self._tasks and loop.time() < deadline:  # a task that is exempt meanwhile leaves the set
@@ -227,25 +265,69 @@ class CoroutineListening(Generic[C, S]):
         _, late = await asyncio.wait(self._exempt, timeout=timeout_s)
         return await _cancelled(late)
 
-    async def _work(
-        self, messages: Sequence[ReceivedMessage], context: C, begin: Callable[[], bool], done: Done[S]
-    ) -> None:
-        async with self._room:
-            if self._closing or not begin():
-                return
-            task = cast("asyncio.Task[None]", asyncio.current_task())
-            self._begun.add(task)
-            task.add_done_callback(self._begun.discard)
+    def _start_tasks(self, count: int) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(min(count, self._max_calls - len(self._tasks))):
+            task = loop.create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if (
+            task.cancelled() or task.cancelling()
+        ):  # by its listener, or the loop is about to be closed: begin nothing now
+            task.get_loop().call_later(_LOOK_SECONDS, lambda: self._start_tasks(len(self._calls)))
+
+    async def _work(self) -> None:
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        turn = 0
+        while self._calls and not self._closing and not task.cancelling():
+            if turn == _CALLS_A_TURN:
+                turn = 0
+                self._settle()
+                await asyncio.sleep(0)
+                continue
+            turn += 1
+            call = self._calls.popleft()
+            if not call.begin():
+                continue
             try:
-                status = _status(await self._listener(messages, context), self._statuses)
+                result = await _in_own_context(self._listener, call, self._settle)
+                status = _status(result, self._statuses)
             except Exception as error:
-                done(None, error)
+                call.done(None, error)
             except asyncio.CancelledError as error:  # raised by our close, or by a task that the listener awaited
                 if self._closing:
                     raise
-                done(None, error)
+                call.done(None, error)
             else:
-                done(status, None)
+                call.done(status, None)
+        self._tasks.discard(task)  # now: calls that are submitted before the next step of the loop need another task
+        self._settle()
+
+
+@types.coroutine
+def _in_own_context(
+    listener: Callable[[Sequence[ReceivedMessage], C], Awaitable[T]],
+    call: ListenerCall[C, Any],
+    settle: Callable[[], None],
+) -> Generator[Any, Any, T]:
+    """Await a listener's call in a copy of the context. ``settle`` is called before it is suspended."""
+    context = copy_context()
+    steps: Generator[Any, Any, T] = context.run(listener, call.messages, call.context).__await__()
+    step: Callable[..., Any] = steps.send
+    argument: Any = None
+    while True:
+        try:
+            waited = context.run(step, argument)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        settle()
+        try:
+            step, argument = steps.send, (yield waited)
+        except BaseException as error:
+            step, argument = steps.throw, error
 
 
 def listening(
@@ -253,15 +335,17 @@ def listening(
     statuses: type[S],
     max_calls: int,
     name: str,
-    around: Callable[[Listener[C, S]], Listener[C, S]] = lambda listener: listener,
+    around: Callable[[Listener[C, S]], Listener[C, S]],
+    settle: Callable[[], None],
 ) -> Listening[C, S]:
     """The implementation that fits the listener, on the running loop.
 
-    The listener returns None or one of ``statuses``. What ``around`` makes of it is called in its place.
+    The listener returns None or one of ``statuses``. What ``around`` makes of it is called in its place. ``settle`` is
+    called after one or several results.
     """
     if _is_asynchronous(listener):
-        return CoroutineListening(around(listener), statuses, max_calls)  # type: ignore[arg-type]
-    return ThreadedListening(around(listener), statuses, max_calls, name)
+        return CoroutineListening(around(listener), statuses, max_calls, settle)  # type: ignore[arg-type]
+    return ThreadedListening(around(listener), statuses, max_calls, name, settle)
 
 
 def _is_asynchronous(listener: Callable[..., Any]) -> bool:

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Unpack
 
+from gantrymq.client.arguments import checked
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
+from gantrymq.client.consumer.fetch.fetched import FetchedPull
 from gantrymq.client.consumer.group.rebalance import TopicMessageQueueChangeListener
 from gantrymq.client.consumer.lifecycle import BlockingGroupConsumer
 from gantrymq.client.consumer.listeners import MessageQueueListener
@@ -86,13 +88,23 @@ class LitePullConsumer(BlockingGroupConsumer[AsyncLitePullConsumer]):
         """All queues of a topic."""
         return self._loop.run(self._consumer.fetch_message_queues(topic))
 
+    @checked
     def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
         """The messages of one pull. Waits at most ``timeout_ms``, by default ``poll_timeout_ms``.
 
         If an exception of a signal handler interrupts it, the next poll returns the messages.
         """
-        batch = self._loop.run(self._consumer.poll_batch(timeout_ms), undo=self._consumer.give_back)
-        return self._consumer.polled(batch)
+        self._loop.check_open()
+        self._loop.check_not_current()
+        pulls: list[FetchedPull] = []
+        try:
+            if not self._consumer.take_ready(pulls):  # only a poll that waits costs two switches of threads
+                pulls = self._loop.run(self._consumer.poll_pull(timeout_ms), undo=self._consumer.give_back)
+            messages = self._consumer.polled(pulls)
+        except BaseException:
+            self._consumer.give_back(pulls)
+            raise
+        return messages
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Stop fetching and returning messages of these queues."""

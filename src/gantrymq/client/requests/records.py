@@ -6,6 +6,7 @@ Source: MessageDecoder.decodes, PullAPIWrapper.processPullResult.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TypeVar
 
 from gantrymq.errors import RemotingCommandError
@@ -35,8 +36,7 @@ def decode_records(
     Raises RemotingCommandError if the bytes are not records.
     """
     limit = max_decompressed_body_size if decompressed else None
-    for messages in decode_lists(records, StoredMessage, READERS, limit):
-        yield from messages
+    return chain.from_iterable(decode_lists(records, StoredMessage, READERS, limit))
 
 
 def decode_lists(
@@ -47,7 +47,7 @@ def decode_lists(
 
     for group in lazy_messages(bytes(records), kind, readers, cut_bodies):
         messages = group.messages
-        if not all(group.are_whole):
+        if 0 in group.are_whole:
             first = messages[group.are_whole.index(0)]
             log.warning(
                 "a body has a wrong CRC",
@@ -56,7 +56,8 @@ def decode_lists(
                 queue_offset=first.queue_offset,
                 messages=group.are_whole.count(0),
             )
-        if max_decompressed_body_size is not None and any(flag & flags.COMPRESSED for flag in group.sys_flags):
+        # Few different flags, and no call for each message.
+        if max_decompressed_body_size is not None and any(flag & flags.COMPRESSED for flag in set(group.sys_flags)):
             messages = [or_as_stored(message, max_decompressed_body_size) for message in messages]
         yield messages
         if group.stop_reason:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic
 
-from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.fetch.process_queue import AssignedQueue, Q
 from gantrymq.client.consumer.group.member import Division, GroupMember
 from gantrymq.client.consumer.group.offsets import OffsetStore
 from gantrymq.client.consumer.settings import ConsumeFromWhere
@@ -40,16 +40,16 @@ class QueueLocks:
     def __init__(self, member: GroupMember) -> None:
         self._member = member
 
-    async def lock(self, queues: Iterable[ProcessQueue]) -> bool:
+    async def lock(self, queues: Iterable[AssignedQueue]) -> bool:
         """Take or renew the locks of these queues. Returns whether all of them are held."""
         done = await asyncio.gather(*(self._lock(part) for part in _by_broker(queues)))
         return all(done)
 
-    async def unlock(self, queues: Iterable[ProcessQueue]) -> None:
+    async def unlock(self, queues: Iterable[AssignedQueue]) -> None:
         """Release locks. If a broker does not answer, its locks expire."""
         await asyncio.gather(*(self._unlock(part) for part in _by_broker(queues)))
 
-    async def _lock(self, queues: list[ProcessQueue]) -> bool:
+    async def _lock(self, queues: list[AssignedQueue]) -> bool:
         call = lock_batch(self._member.group, self._member.client_id, [queue.queue for queue in queues])
         try:
             locked = await self._member.ask(queues[0].queue, call, _TIMEOUT_MS)
@@ -62,7 +62,7 @@ class QueueLocks:
                 queue.last_lock_ms = monotonic_ms(self._member.clock)
         return all(queue.locked for queue in queues)
 
-    async def _unlock(self, queues: list[ProcessQueue]) -> None:
+    async def _unlock(self, queues: list[AssignedQueue]) -> None:
         call = unlock_batch(self._member.group, self._member.client_id, [queue.queue for queue in queues])
         for queue in queues:
             queue.locked = False
@@ -72,8 +72,8 @@ class QueueLocks:
             log.warning("queues were not unlocked", broker=queues[0].queue.broker_name, reason=str(error))
 
 
-def _by_broker(queues: Iterable[ProcessQueue]) -> list[list[ProcessQueue]]:
-    brokers: dict[str, list[ProcessQueue]] = {}
+def _by_broker(queues: Iterable[AssignedQueue]) -> list[list[AssignedQueue]]:
+    brokers: dict[str, list[AssignedQueue]] = {}
     for queue in queues:
         brokers.setdefault(queue.queue.broker_name, []).append(queue)
     return list(brokers.values())
@@ -102,11 +102,11 @@ async def starting_offset(member: GroupMember, offsets: OffsetStore, queue: Mess
 
 
 # Pulls a queue from an offset until the queue is dropped.
-Pull = Callable[[ProcessQueue, int], Coroutine[Any, Any, None]]
+Pull = Callable[[Q, int], Coroutine[Any, Any, None]]
 
 
-class AssignedQueues:
-    """Takes over the queues of a division, and releases all others.
+class AssignedQueues(Generic[Q]):
+    """Takes over the queues of a division, and releases all others. ``make`` makes the object of a queue.
 
     With ``locks`` a queue is taken over only after its broker has locked it, and released only when no listener works
     on it. ``changed`` is called after a change, before the new queues are pulled.
@@ -116,19 +116,20 @@ class AssignedQueues:
 
     def __init__(
         self,
+        make: Callable[[MessageQueue, int], Q],
         member: GroupMember,
         offsets: OffsetStore,
         locks: QueueLocks | None,
-        pull: Pull,
+        pull: Pull[Q],
         changed: Callable[[Division], Awaitable[None]],
     ) -> None:
-        self._member, self._offsets, self._locks = member, offsets, locks
+        self._make, self._member, self._offsets, self._locks = make, member, offsets, locks
         self._pull, self._changed = pull, changed
-        self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
+        self._pulls: dict[Q, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
-        self._adopting: set[ProcessQueue] = set()
+        self._adopting: set[Q] = set()
         self._told = LoggedOnce()
-        self.table: dict[MessageQueue, ProcessQueue] = {}
+        self.table: dict[MessageQueue, Q] = {}
 
     async def take_over(self, division: Division) -> bool:
         """Apply a division. Returns whether exactly its queues are held now."""
@@ -159,8 +160,8 @@ class AssignedQueues:
         for queue in [state for state in self.table.values() if state.queue.topic not in kept_topics]:
             await self.give_up(queue)
 
-    def begin(self, queue: ProcessQueue, offset: int) -> None:
-        """Pull a queue from an offset. An earlier ProcessQueue of the same queue is dropped."""
+    def begin(self, queue: Q, offset: int) -> None:
+        """Pull a queue from an offset. An earlier object of the same queue is dropped."""
         before = self.table.get(queue.queue)
         if before is not None and before is not queue:
             self._drop(before)
@@ -172,12 +173,12 @@ class AssignedQueues:
         before = self.table.get(queue)
         if before is None or before.dropped:
             return False
-        after = ProcessQueue(queue, monotonic_ms(self._member.clock))
+        after = self._make(queue, monotonic_ms(self._member.clock))
         after.position, after.paused = offset, before.paused
         self.begin(after, offset)
         return True
 
-    async def give_up(self, queue: ProcessQueue, *, is_taken_again: bool = False) -> bool:
+    async def give_up(self, queue: Q, *, is_taken_again: bool = False) -> bool:
         """Persist the offset of a queue and release it.
 
         Returns False if a listener still has messages of an orderly queue.
@@ -208,8 +209,8 @@ class AssignedQueues:
         if self._locks is not None:
             await self._locks.unlock([*self.table.values(), *self._adopting])
 
-    async def _adopt(self, wanted: MessageQueue) -> tuple[ProcessQueue, int] | None:
-        queue = ProcessQueue(wanted, monotonic_ms(self._member.clock))
+    async def _adopt(self, wanted: MessageQueue) -> tuple[Q, int] | None:
+        queue = self._make(wanted, monotonic_ms(self._member.clock))
         self._adopting.add(queue)  # stays there after a cancellation, because the broker may have granted the lock
         offset = await self._lock_and_begin(queue)
         if offset is not None:
@@ -217,7 +218,7 @@ class AssignedQueues:
         self._adopting.remove(queue)
         return None if offset is None else (queue, offset)
 
-    async def _lock_and_begin(self, queue: ProcessQueue) -> int | None:
+    async def _lock_and_begin(self, queue: Q) -> int | None:
         if self._locks is not None and not await self._locks.lock([queue]):
             if self._told.is_due(queue.queue, "locked"):
                 log.info("a queue is locked by another consumer", queue=str(queue.queue))
@@ -240,13 +241,13 @@ class AssignedQueues:
         except Exception as error:  # an error of the user's listener does not undo the assignment
             log.error("a listener for changed queues failed", topic=division.topic, exc_info=error)
 
-    def _drop(self, queue: ProcessQueue) -> None:
+    def _drop(self, queue: Q) -> None:
         queue.dropped = True
         task = self._pulls.pop(queue, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
-    async def _may_unlock(self, queue: ProcessQueue) -> bool:
+    async def _may_unlock(self, queue: Q) -> bool:
         for _ in range(int(_IDLE_WITHIN_SECONDS / _IDLE_LOOK_SECONDS)):
             if not queue.in_listener:
                 return True

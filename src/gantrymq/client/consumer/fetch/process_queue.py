@@ -1,12 +1,14 @@
-"""The pulled and not yet consumed messages of one queue; no I/O.
+"""An assigned queue, and for push consumers its pulled and not yet consumed messages; no I/O.
 
 Source: ProcessQueue.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.model.message_queue import MessageQueue
@@ -26,14 +28,14 @@ class FlowLimits:
     span: int | None = None
 
 
-class ProcessQueue:
-    """Messages by offset, added in ascending order and removed in any order.
+class AssignedQueue(ABC):
+    """The state of a queue, and what flow control counts of its messages.
 
-    A queue with ``dropped`` set is no longer assigned: its messages are not passed to listeners any more. An orderly
+    A queue with ``dropped`` set is no longer assigned: its messages are not passed on any more. An orderly
     listener call under way may still commit, until ``released`` is set: another member may have the queue, or its
     offset was set elsewhere. ``queue`` has the topic's full name. Times are those of ``monotonic_ms``.
 
-    Thread rule: the event loop's thread; any thread may read ``dropped``.
+    Thread rule: the event loop's thread; any thread may read ``dropped`` and ``paused``.
     """
 
     def __init__(self, queue: MessageQueue, now_ms: int) -> None:
@@ -46,6 +48,77 @@ class ProcessQueue:
         self.position: int | None = None  # the offset after the last message that a lite-pull consumer returned
         self.try_unlock_times = 0
         self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = now_ms
+
+    @abstractmethod
+    def put(self, messages: list[ReceivedMessage], next_offset: int) -> None:
+        """Add pulled messages. Offsets before ``next_offset`` that are missing did not match the filter."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of messages that are not consumed, including those in a listener."""
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """The size of their bodies in bytes."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[int, int] | None:
+        """The lowest and the highest offset of the messages that wait."""
+
+    @property
+    def span(self) -> int:
+        """The difference of the highest and the lowest offset."""
+        bounds = self.bounds
+        return 0 if bounds is None else bounds[1] - bounds[0]
+
+    def is_full(self, limits: FlowLimits) -> bool:
+        """Whether pulling must pause."""
+        return (
+            self.count > limits.messages
+            or self.size_bytes // _MIB > limits.size_mib
+            or (limits.span is not None and self.span > limits.span)
+        )
+
+    def is_lock_expired(self, now_ms: int) -> bool:
+        """Whether the broker may have given the lock to another member."""
+        return now_ms - self.last_lock_ms > LOCK_MAX_LIVE_MS
+
+    def is_pull_expired(self, now_ms: int) -> bool:
+        """Whether the last pull is so old that the pulling must have failed."""
+        return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
+
+    def info(self, commit_offset: int, wall_ahead_ms: int) -> ProcessQueueInfo:
+        """The queue's part of the answer to GET_CONSUMER_RUNNING_INFO.
+
+        ``wall_ahead_ms`` is added to the monotonic times to make them dates.
+        """
+        low, high = self.bounds or (0, 0)
+        return ProcessQueueInfo(
+            commit_offset=commit_offset,
+            cached_msg_min_offset=low,
+            cached_msg_max_offset=high,
+            cached_msg_count=self.count,
+            cached_msg_size_in_mib=self.size_bytes // _MIB,
+            locked=self.locked,
+            try_unlock_times=self.try_unlock_times,
+            last_lock_timestamp=self.last_lock_ms + wall_ahead_ms,
+            droped=self.dropped,
+            last_pull_timestamp=self.last_pull_ms + wall_ahead_ms,
+            last_consume_timestamp=self.last_consume_ms + wall_ahead_ms,
+        )
+
+
+Q = TypeVar("Q", bound=AssignedQueue)
+
+
+class ProcessQueue(AssignedQueue):
+    """A queue of a push consumer: messages by offset, added in ascending order and removed in any order."""
+
+    def __init__(self, queue: MessageQueue, now_ms: int) -> None:
+        super().__init__(queue, now_ms)
         self._waiting: dict[int, ReceivedMessage] = {}
         self._in_progress: dict[int, ReceivedMessage] = {}
         self._size_bytes = 0
@@ -62,32 +135,16 @@ class ProcessQueue:
         return self._size_bytes
 
     @property
-    def span(self) -> int:
-        """The difference of the highest and the lowest offset."""
-        return next(reversed(self._waiting)) - next(iter(self._waiting)) if self._waiting else 0
+    def bounds(self) -> tuple[int, int] | None:
+        """The lowest and the highest offset of the messages that wait."""
+        return (next(iter(self._waiting)), next(reversed(self._waiting))) if self._waiting else None
 
-    def is_full(self, limits: FlowLimits) -> bool:
-        """Whether pulling must pause."""
-        return (
-            self.count > limits.messages
-            or self._size_bytes // _MIB > limits.size_mib
-            or (limits.span is not None and self.span > limits.span)
-        )
-
-    def is_lock_expired(self, now_ms: int) -> bool:
-        """Whether the broker may have given the lock to another member."""
-        return now_ms - self.last_lock_ms > LOCK_MAX_LIVE_MS
-
-    def is_pull_expired(self, now_ms: int) -> bool:
-        """Whether the last pull is so old that the pulling must have failed."""
-        return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
-
-    def put(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
+    def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Add pulled messages. Offsets before ``next_offset`` that are missing did not match the filter."""
-        for message in messages:
-            if message.queue_offset not in self._waiting:
-                self._size_bytes += len(message.body)
-            self._waiting[message.queue_offset] = message
+        by_offset = {message.queue_offset: message for message in messages}
+        again = self._waiting.keys() & by_offset.keys()  # pulled twice, for example after a request that timed out
+        self._size_bytes += _size_of(by_offset.values()) - _size_of(map(self._waiting.__getitem__, again))
+        self._waiting |= by_offset
         self._next_offset = next_offset
 
     def contains(self, message: ReceivedMessage) -> bool:
@@ -103,16 +160,10 @@ class ProcessQueue:
         self.last_consume_ms = now_ms
         if not self._waiting:
             return -1
-        for message in messages:
-            removed = self._waiting.pop(message.queue_offset, None)
-            if removed is not None:
-                self._size_bytes -= len(removed.body)
+        pop = self._waiting.pop
+        removed = [pop(message.queue_offset, None) for message in messages]
+        self._size_bytes -= _size_of(message for message in removed if message is not None)
         return next(iter(self._waiting), self._next_offset)
-
-    def put_back(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Undo :meth:`remove`."""
-        self.put(messages, self._next_offset)
-        self._waiting = dict(sorted(self._waiting.items()))
 
     def take(self, max_messages: int, now_ms: int) -> list[ReceivedMessage]:
         """The next messages in order. They count as not consumed until :meth:`commit`."""
@@ -132,7 +183,7 @@ class ProcessQueue:
         if not self._in_progress:
             return -1
         offset = next(iter(self._waiting), self._next_offset)
-        self._size_bytes -= sum(len(message.body) for message in self._in_progress.values())
+        self._size_bytes -= _size_of(self._in_progress.values())
         self._in_progress.clear()
         return offset
 
@@ -151,24 +202,16 @@ class ProcessQueue:
         self._size_bytes = 0
 
     def info(self, commit_offset: int, wall_ahead_ms: int) -> ProcessQueueInfo:
-        """The queue's part of the answer to GET_CONSUMER_RUNNING_INFO.
-
-        ``wall_ahead_ms`` is added to the monotonic times to make them dates.
-        """
-        waiting, in_progress = sorted(self._waiting), sorted(self._in_progress)
-        return ProcessQueueInfo(
-            commit_offset=commit_offset,
-            cached_msg_min_offset=waiting[0] if waiting else 0,
-            cached_msg_max_offset=waiting[-1] if waiting else 0,
-            cached_msg_count=len(waiting),
-            cached_msg_size_in_mib=self._size_bytes // _MIB,
-            transaction_msg_min_offset=in_progress[0] if in_progress else 0,
-            transaction_msg_max_offset=in_progress[-1] if in_progress else 0,
-            transaction_msg_count=len(in_progress),
-            locked=self.locked,
-            try_unlock_times=self.try_unlock_times,
-            last_lock_timestamp=self.last_lock_ms + wall_ahead_ms,
-            droped=self.dropped,
-            last_pull_timestamp=self.last_pull_ms + wall_ahead_ms,
-            last_consume_timestamp=self.last_consume_ms + wall_ahead_ms,
+        """The queue's part of the answer to GET_CONSUMER_RUNNING_INFO, with the messages of an orderly listener."""
+        info, in_progress = super().info(commit_offset, wall_ahead_ms), self._in_progress
+        info.cached_msg_count = len(self._waiting)
+        info.transaction_msg_count = len(in_progress)
+        info.transaction_msg_min_offset, info.transaction_msg_max_offset = (
+            min(in_progress, default=0),
+            max(in_progress, default=0),
         )
+        return info
+
+
+def _size_of(messages: Iterable[ReceivedMessage]) -> int:
+    return sum([len(message.body) for message in messages])

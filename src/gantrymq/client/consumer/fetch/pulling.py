@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Generic
 
-from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.fetch.process_queue import Q
 from gantrymq.client.consumer.group.member import GroupMember
 from gantrymq.client.requests import calls
 from gantrymq.client.requests.calls import PullResult, PullStatus
@@ -34,7 +35,7 @@ log = get_logger("gantrymq.client.consumer")
 
 
 @dataclass(frozen=True, slots=True)
-class PullOwner:
+class PullOwner(Generic[Q]):
     """The callbacks of the consumer for which a queue is pulled.
 
     ``may_pull``: whether the queue has room and is not suspended. ``deliver``: takes the messages and the duration of
@@ -43,22 +44,22 @@ class PullOwner:
     corrected ours, and returns whether to continue there.
     """
 
-    may_pull: Callable[[ProcessQueue], bool]
-    deliver: Callable[[ProcessQueue, list[ReceivedMessage], float], None]
+    may_pull: Callable[[Q], bool]
+    deliver: Callable[[Q, list[ReceivedMessage], float], None]
     wanted: Callable[[str], SubscriptionData | None]
-    committed: Callable[[ProcessQueue], int | None]
-    matched_none: Callable[[ProcessQueue, int], None]
-    moved: Callable[[ProcessQueue, int], Awaitable[bool]]
+    committed: Callable[[Q], int | None]
+    matched_none: Callable[[Q, int], None]
+    moved: Callable[[Q, int], Awaitable[bool]]
 
 
-class Puller:
+class Puller(Generic[Q]):
     """Long polling: one pull of a queue is always under way while there is room for its result."""
 
     def __init__(
         self,
         member: GroupMember,
         rules: GroupPull,
-        owner: PullOwner,
+        owner: PullOwner[Q],
         *,
         interval_ms: int,
         failure_ms: int,
@@ -71,7 +72,7 @@ class Puller:
         self._newest_ms: dict[MessageQueue, int] = {}  # the store time of the last message read
         self._told = LoggedOnce()
 
-    async def run(self, queue: ProcessQueue, offset: int) -> None:
+    async def run(self, queue: Q, offset: int) -> None:
         """Pull from ``offset`` until the queue is dropped."""
         at: int | None = offset
         while at is not None and not queue.dropped:
@@ -87,7 +88,7 @@ class Puller:
                 await asyncio.sleep(self._after(queue, error))
         self._broker_ids.pop(queue.queue, None)
 
-    async def _step(self, queue: ProcessQueue, offset: int, wanted: SubscriptionData) -> int | None:
+    async def _step(self, queue: Q, offset: int, wanted: SubscriptionData) -> int | None:
         """Do one pull. Returns the next offset, or None to stop."""
         began_s = self._member.clock.monotonic_s()
         pulled = await self._pull(queue, offset, wanted)
@@ -128,7 +129,7 @@ class Puller:
             target = min(target, await self._member.ask(queue, calls.search_offset(queue, newest_ms + 1)))
         return target
 
-    async def _pull(self, queue: ProcessQueue, offset: int, wanted: SubscriptionData) -> PullResult:
+    async def _pull(self, queue: Q, offset: int, wanted: SubscriptionData) -> PullResult:
         route = await self._member.needed_route(queue.queue)
         address = route.address_of(queue.queue, self._broker_ids.get(queue.queue, MASTER_ID))
         is_master = address == route.masters.get(queue.queue.broker_name)
@@ -140,7 +141,7 @@ class Puller:
             await self._member.find_route(queue.queue.topic)
             raise
 
-    def _after(self, queue: ProcessQueue, error: GantrymqError) -> float:
+    def _after(self, queue: Q, error: GantrymqError) -> float:
         code = error.response_code if isinstance(error, MQBrokerError) else None
         if code == ResponseCode.FLOW_CONTROL:
             return BROKER_FLOW_CONTROL_SECONDS

@@ -132,8 +132,9 @@ class AsyncPushConsumer(AsyncGroupConsumer):
     def listen(self, listener: ConcurrentListener) -> None:
         """Set a concurrent listener: several calls at once, in no order.
 
-        A plain function runs in up to ``consume_thread_max`` threads. It returns None or CONSUME_SUCCESS; after any
-        other result or an exception the messages are delivered again.
+        A plain function runs in up to ``consume_thread_max`` threads. A coroutine function runs in as many tasks, each
+        of which makes one call after the other; each call has a context of its own. The listener returns None or
+        CONSUME_SUCCESS; after any other result or an exception the messages are delivered again.
         """
         self._listen(lambda context, locks: ConcurrentConsumption(context, listener), is_orderly=False)
 
@@ -296,7 +297,7 @@ class AsyncPushConsumer(AsyncGroupConsumer):
             interval_ms=self._config.pull_interval_ms,
             failure_ms=self._config.pull_time_delay_ms_when_exception,
         )
-        assigned = AssignedQueues(self._member, self._offsets, locks, puller.run, self._share_changed)
+        assigned = AssignedQueues(ProcessQueue, self._member, self._offsets, locks, puller.run, self._share_changed)
         consumption = make(consume_context, locks)
         return _Work(assigned, consumption, locks, send_back, self._pops(consumption, max_reconsume_times))
 
@@ -411,6 +412,9 @@ class AsyncPushConsumer(AsyncGroupConsumer):
     def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
         self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, monotonic_ms(self._clock))
         if self._work is not None:
+            if self._config.namespace or queue.queue.topic == self._member.retry_topic:
+                for message in messages:
+                    restore_topic(message, self._member.retry_topic, self._config.namespace)
             self._work.consumption.deliver(queue, messages)
 
     def _committed(self, queue: ProcessQueue) -> int | None:
@@ -475,7 +479,7 @@ class _Work:
 
     def __init__(
         self,
-        assigned: AssignedQueues,
+        assigned: AssignedQueues[ProcessQueue],
         consumption: Consumption,
         locks: QueueLocks | None,
         send_back: SendBack,

@@ -6,7 +6,9 @@ Source: ConsumeMessageConcurrentlyService.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
 from gantrymq.client.consumer.listeners import (
@@ -17,10 +19,11 @@ from gantrymq.client.consumer.listeners import (
 from gantrymq.client.consumer.push.consumption import (
     ConsumeContext,
     ConsumptionByListener,
+    SingleCall,
     consume_directly,
     log_failure,
 )
-from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage, restore_topic
 from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.model.delays import retry_level
@@ -40,6 +43,28 @@ _EXPIRED_AT_ONCE = 16
 log = get_logger("gantrymq.client.consumer")
 
 
+@dataclass(slots=True, eq=False)
+class _PulledCall:
+    """A call of the listener with pulled messages. ``mark`` notes that they are in a listener, ``ended`` its result."""
+
+    messages: list[ReceivedMessage]
+    context: ConsumeConcurrentlyContext
+    queue: ProcessQueue
+    mark: Callable[[list[ReceivedMessage]], None]
+    ended: Callable[[_PulledCall, ConsumeConcurrentlyStatus | None, BaseException | None], None]
+
+    def begin(self) -> bool:
+        """Returns False if the queue was released meanwhile. Thread rule: any thread."""
+        if self.queue.dropped:
+            return False
+        self.mark(self.messages)
+        return True
+
+    def done(self, status: ConsumeConcurrentlyStatus | None, error: BaseException | None) -> None:
+        """Pass the result on."""
+        self.ended(self, status, error)
+
+
 class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus]):
     """Calls the listener with batches of ``consume_message_batch_max_size``.
 
@@ -53,16 +78,25 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
 
     def __init__(self, consume_context: ConsumeContext, listener: ConcurrentListener) -> None:
         super().__init__(consume_context, listener, ConsumeConcurrentlyStatus)
+        self._consumed: defaultdict[ProcessQueue, list[ReceivedMessage]] = defaultdict(list)
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Cut messages into batches and pass them to the listener."""
-        size = self._context.config.consume_message_batch_max_size
-        for begin in range(0, len(messages), size):
-            self._submit(queue, messages[begin : begin + size])
+        context, size = self._context, self._context.config.consume_message_batch_max_size
+        shown = context.member.shown(queue.queue)
+        batches = [messages[begin : begin + size] for begin in range(0, len(messages), size)]
+        self._listening.submit(
+            [
+                _PulledCall(batch, ConsumeConcurrentlyContext(shown), queue, context.begin, self._done)
+                for batch in batches
+            ]
+        )
 
     def deliver_popped(self, topic: str, messages: list[ReceivedMessage], settle: SettlePopped) -> None:
         """Cut popped messages into batches and pass them to the listener. Each is settled by itself."""
         size = self._context.config.consume_message_batch_max_size
+        for message in messages:
+            restore_topic(message, self._context.member.retry_topic, self._context.config.namespace)
         for begin in range(0, len(messages), size):
             self._submit_popped(topic, messages[begin : begin + size], settle)
 
@@ -74,6 +108,7 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
     async def close(self) -> None:
         """Begin no calls, and settle the results of those under way, except the exempt ones."""
         await self._close_listening()
+        self._settle_results()
         self._ending.set()
         await self._tasks.drain(self._wait_s)
         await self._tasks.close()
@@ -81,6 +116,7 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
     async def wait_for_exempt(self) -> None:
         """Settle the results of the exempt calls."""
         await self._wait_for_exempt()
+        self._settle_results()
 
     async def clean_expired(self, queues: Iterable[ProcessQueue]) -> None:
         """Send back messages whose listener call is older than ``consume_timeout_minutes``: they block the offset."""
@@ -97,20 +133,6 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
                 log.warning("a listener takes too long: its message will be redelivered", msg_id=message.msg_id)
                 if queue.first() is message:
                     self._settle(queue, [message])
-
-    def _submit(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> None:
-        context = ConsumeConcurrentlyContext(self._context.member.shown(queue.queue))
-
-        def begin() -> bool:
-            if queue.dropped:
-                return False
-            self._context.begin(batch)
-            return True
-
-        def done(status: ConsumeConcurrentlyStatus | None, error: BaseException | None) -> None:
-            self._done(queue, batch, context, status, error)
-
-        self._listening.submit(batch, context, begin, done)
 
     def _submit_popped(self, topic: str, batch: list[ReceivedMessage], settle: SettlePopped) -> None:
         first = batch[0]
@@ -129,21 +151,15 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
             succeeded = self._count(topic, batch, context, status, error)
             settle(batch, succeeded, context.delay_level_when_next_consume)
 
-        self._listening.submit(batch, context, begin, done)
+        self._listening.submit([SingleCall(batch, context, begin, done)])
 
-    def _done(
-        self,
-        queue: ProcessQueue,
-        batch: list[ReceivedMessage],
-        context: ConsumeConcurrentlyContext,
-        status: ConsumeConcurrentlyStatus | None,
-        error: BaseException | None,
-    ) -> None:
+    def _done(self, call: _PulledCall, status: ConsumeConcurrentlyStatus | None, error: BaseException | None) -> None:
+        queue, batch, context = call.queue, call.messages, call.context
         succeeded = self._count(queue.queue.topic, batch, context, status, error)
         if queue.dropped:
             log.info("a queue was released while a listener was running", queue=str(queue.queue))
         elif succeeded == len(batch):
-            self._settle(queue, batch)
+            self._consumed[queue] += batch
         elif not self._context.member.is_clustering:
             log.warning("broadcasting: messages that failed are dropped", queue=str(queue.queue))
             self._settle(queue, batch)
@@ -183,7 +199,16 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
                 async with asyncio.timeout(AGAIN_SECONDS):
                     await self._ending.wait()
             except TimeoutError:
-                self._submit(queue, left)
+                self.deliver(queue, left)
+
+    def _settle_results(self) -> None:
+        """Commit what the listener has consumed: once for all results of a turn, because each commit looks for the
+        first message that is left.
+        """
+        if self._consumed:
+            consumed, self._consumed = self._consumed, defaultdict(list)
+            for queue, messages in consumed.items():
+                self._settle(queue, messages)
 
     def _settle(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         offset = queue.remove(messages, monotonic_ms(self._context.member.clock))

@@ -6,7 +6,7 @@ Source: ConsumeMessageService, CMResult.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol
@@ -19,9 +19,9 @@ from gantrymq.client.consumer.push.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks
-from gantrymq.client.requests.received import ReceivedMessage, restore_topic
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.runtime.background import BackgroundTasks
-from gantrymq.clock import Clock, monotonic_ms
+from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
@@ -48,25 +48,32 @@ class ConsumeContext:
     statistics: ConsumerStatistics
     hooks: ConsumeHooks
 
-    def begin(self, messages: list[ReceivedMessage]) -> None:
+    def begin(self, messages: Sequence[ReceivedMessage]) -> None:
         """Mark messages as being in a listener. Thread rule: any thread."""
         now_ms, since_ms = self.member.clock.now_ms(), monotonic_ms(self.member.clock)
         for message in messages:
-            restore_topic(message, self.member.retry_topic, self.member.config.namespace)
             message.consume_start_ms, message.in_listener_since_ms = now_ms, since_ms
 
-    def count(self, topic: str, messages: list[ReceivedMessage], succeeded: int) -> None:
+    def count(self, topic: str, messages: Sequence[ReceivedMessage], succeeded: int) -> None:
         """Count the result of a listener call."""
         now_ms = monotonic_ms(self.member.clock)
-        took_ms = _took_ms(self.member.clock, messages[0])
-        failed = len(messages) - succeeded
-        self.statistics.consumed(topic, succeeded, failed, took_ms, now_ms)
+        self.statistics.consumed(topic, succeeded, len(messages) - succeeded, _took_ms(now_ms, messages[0]), now_ms)
 
 
-def _took_ms(clock: Clock, message: ReceivedMessage) -> int:
+def _took_ms(now_ms: int, message: ReceivedMessage) -> int:
     """How long a listener has had a message, in milliseconds."""
     since_ms = message.in_listener_since_ms
-    return 0 if since_ms is None else monotonic_ms(clock) - since_ms
+    return 0 if since_ms is None else now_ms - since_ms
+
+
+@dataclass(slots=True, eq=False)
+class SingleCall(Generic[C, S]):
+    """A call of the listener that is made, and settled, by itself."""
+
+    messages: list[ReceivedMessage]
+    context: C
+    begin: Callable[[], bool]
+    done: Callable[[S | None, BaseException | None], None]
 
 
 class Consumption(Protocol):
@@ -118,6 +125,7 @@ class ConsumptionByListener(Generic[C, S]):
             consume_context.config.consume_thread_max,
             consume_context.member.group,
             consume_context.hooks.around,
+            self._settle_results,
         )
         self._tasks = BackgroundTasks()
         self._ending = asyncio.Event()
@@ -134,6 +142,9 @@ class ConsumptionByListener(Generic[C, S]):
     def exempt_current_task(self) -> bool:
         """Let :meth:`close` not wait for the calling task. Returns whether the task is a listener call."""
         return self._listening.exempt_current_task()
+
+    def _settle_results(self) -> None:
+        """Called after one or several results of the listener."""
 
     @property
     def _wait_s(self) -> float:
@@ -179,9 +190,10 @@ async def consume_directly(
         consume_context.begin([message])
         return True
 
-    listening.submit([message], context, begin, done)
+    listening.submit([SingleCall([message], context, begin, done)])
     status, error = await answered
-    result = ConsumeMessageDirectlyResult(spent_time_mills=_took_ms(consume_context.member.clock, message))
+    now_ms = monotonic_ms(consume_context.member.clock)
+    result = ConsumeMessageDirectlyResult(spent_time_mills=_took_ms(now_ms, message))
     if error is not None:
         log_failure([message], error)
         result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

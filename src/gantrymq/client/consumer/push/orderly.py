@@ -14,6 +14,7 @@ from gantrymq.client.consumer.listeners import ConsumeOrderlyContext, ConsumeOrd
 from gantrymq.client.consumer.push.consumption import (
     ConsumeContext,
     ConsumptionByListener,
+    SingleCall,
     consume_directly,
     log_failure,
 )
@@ -142,7 +143,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
 
         self._answers.add(answered)
         answered.add_done_callback(self._answers.discard)
-        self._listening.submit(batch, context, begin, lambda status, error: answer((status, error)))
+        self._listening.submit([SingleCall(batch, context, begin, lambda status, error: answer((status, error)))])
         return await answered
 
     async def _settle(
