@@ -138,6 +138,8 @@ def is_one_text(keys: object) -> bool:
 
 def is_of_bytes(body: object) -> bool:
     """Whether ``body`` is a buffer of single bytes; with wider items len() is not the size in a record."""
+    if type(body) is bytes:
+        return True
     try:
         view = memoryview(body)  # type: ignore[arg-type]
         return view.c_contiguous and view.nbytes == len(body)  # type: ignore[arg-type]

@@ -9,11 +9,11 @@ Source: DefaultMQProducer, DefaultMQProducerImpl.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import TracebackType
-from typing import Self, Unpack, cast
+from typing import Any, Self, Unpack, cast
 from weakref import finalize
 
 from gantrymq.client.arguments import checked
@@ -21,7 +21,7 @@ from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.connection.heartbeats import Heartbeats
 from gantrymq.client.hooks import SendHooks
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
-from gantrymq.client.producer.auto_batch import AutoBatch
+from gantrymq.client.producer.auto_batch import AutoBatch, Result
 from gantrymq.client.producer.outgoing import OutgoingMessage, check_batch, check_message, prepare, prepare_batch
 from gantrymq.client.producer.publish_routes import PublishRoutes
 from gantrymq.client.producer.request_reply import PendingReplies, create_reply_message
@@ -297,13 +297,13 @@ class AsyncProducer:
         finally:
             self._replies.forget(correlation_id)
 
-    async def deliver(
+    def deliver(
         self,
         outgoing: OutgoingMessage,
         queue: MessageQueue | QueueSelector | None = None,
         timeout_ms: int | None = None,
         leaves: Callable[[], bool] = lambda: True,
-    ) -> SendResult:
+    ) -> Coroutine[Any, Any, SendResult]:
         """Send a prepared message.
 
         ``leaves`` is called right before the send; if it returns False, CancelledError is raised.
@@ -311,7 +311,24 @@ class AsyncProducer:
         After ``leaves`` returned True, the send cannot be cancelled.
         """
         sending = self._deliver(outgoing, queue, timeout_ms, leaves)
-        return await (sending if outgoing.context is None else self._hooks.follow(outgoing.context, sending))
+        return sending if outgoing.context is None else self._hooks.follow(outgoing.context, sending)
+
+    def join(self, outgoing: OutgoingMessage, leaves: Callable[[], bool], result: Result) -> bool:
+        """Let a prepared message leave in an automatic batch, without a coroutine; ``result`` gets its result.
+
+        ``leaves`` is as of :meth:`deliver`; if it returns False, the message is not sent and has no result. Returns
+        False, and calls nothing, if the message takes :meth:`deliver`.
+        """
+        if self._batches is None or outgoing.context is not None or self._closing.is_begun:
+            return False
+        size_bytes = len(outgoing.body)
+        if not self._batches.may_join(outgoing) or not self._window.try_enter(size_bytes):
+            return False
+        if leaves():
+            self._batches.join(outgoing, None, _InWindow(self._window, size_bytes, result))
+        else:
+            self._window.leave(size_bytes)
+        return True
 
     async def _deliver(
         self,
@@ -323,7 +340,8 @@ class AsyncProducer:
         self._check_open()
         check_way(queue, timeout_ms)
         size_bytes = len(outgoing.body)
-        await self._window.enter(size_bytes)
+        if not self._window.try_enter(size_bytes):
+            await self._window.enter(size_bytes)
         try:
             if not leaves():
                 raise asyncio.CancelledError
@@ -344,7 +362,8 @@ class AsyncProducer:
         self._check_open()
         check_way(queue, None)
         size_bytes = len(outgoing.body)
-        await self._window.enter(size_bytes)
+        if not self._window.try_enter(size_bytes):
+            await self._window.enter(size_bytes)
         try:
             await self._sender.send_oneway(outgoing, queue)
         finally:
@@ -357,6 +376,34 @@ class AsyncProducer:
 
     def _full(self, topic: str) -> str:
         return wrap_namespace(self._config.namespace, topic)
+
+
+@dataclass(slots=True)
+class _InWindow:
+    """A result whose message leaves the window before it."""
+
+    window: SendWindow
+    size_bytes: int
+    result: Result
+
+    def done(self) -> bool:
+        """As :meth:`Result.done`."""
+        return self.result.done()
+
+    def set_result(self, result: SendResult, /) -> None:
+        """As :meth:`Result.set_result`."""
+        self.window.leave(self.size_bytes)
+        self.result.set_result(result)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """As :meth:`Result.set_exception`."""
+        self.window.leave(self.size_bytes)
+        self.result.set_exception(error)
+
+    def cancel(self) -> object:
+        """As :meth:`Result.cancel`."""
+        self.window.leave(self.size_bytes)
+        return self.result.cancel()
 
 
 async def _end(

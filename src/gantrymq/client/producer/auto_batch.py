@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Awaitable
+from typing import NamedTuple, Protocol
 
 from gantrymq.client.producer.outgoing import OutgoingMessage, join_messages
 from gantrymq.client.producer.sender import RETRY_RESPONSE_CODES, MessageSender, QueueSelector
@@ -36,6 +37,26 @@ from gantrymq.errors import MQBrokerError, SendFailedError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.message_batch import BATCHED_BYTES
+
+
+class Result(Protocol):
+    """What gets the result of one message; an asyncio.Future is one. Thread rule: the event loop's thread."""
+
+    def done(self) -> bool:
+        """Whether nobody wants the result any more: the message need not be sent."""
+        ...
+
+    def set_result(self, result: SendResult, /) -> None:
+        """Take the acknowledgement."""
+        ...
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Take the error of the send."""
+        ...
+
+    def cancel(self) -> object:
+        """The producer was closed before the message was acknowledged."""
+        ...
 
 
 class _Key(NamedTuple):
@@ -49,7 +70,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.messages: list[OutgoingMessage] = []
-        self.results: list[asyncio.Future[SendResult]] = []
+        self.results: list[Result] = []
         self.size_bytes = 0
         self.timer: asyncio.Handle | None = None
 
@@ -65,22 +86,55 @@ class AutoBatch:
         self._under_way: Counter[_Key] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(
+    def send(
+        self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
+    ) -> Awaitable[SendResult]:
+        """Send a message in a batch, or alone. Raises what MessageSender.send raises."""
+        if queue is None and timeout_ms is None and self.may_join(outgoing):
+            result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+            self.join(outgoing, None, result)
+            return result
+        return self._send_to(outgoing, queue, timeout_ms)
+
+    async def _send_to(
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
     ) -> SendResult:
-        """Send a message in a batch, or alone. Raises what MessageSender.send raises."""
         chosen = queue if queue is None else await self._sender.choose(outgoing, queue)
-        size_bytes = BATCHED_BYTES + len(outgoing.body) + len(outgoing.properties)
-        if (
-            timeout_ms is not None
-            or not outgoing.is_batchable
-            or size_bytes > self._max_bytes
-            or self._open_bytes + size_bytes > self._config.total_batch_max_bytes
-        ):
-            if self.flush(outgoing.topic):
-                await asyncio.sleep(0)  # their tasks begin first
-            return await self._sender.send(outgoing, chosen, timeout_ms)
-        return await self._join(_Key(outgoing.topic, chosen, outgoing.waits), outgoing, size_bytes)
+        if timeout_ms is None and self.may_join(outgoing):
+            result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+            self.join(outgoing, chosen, result)
+            return await result
+        if self.flush(outgoing.topic):
+            await asyncio.sleep(0)  # their tasks begin first
+        return await self._sender.send(outgoing, chosen, timeout_ms)
+
+    def may_join(self, outgoing: OutgoingMessage) -> bool:
+        """Whether a message may leave in a batch now. Otherwise it leaves alone."""
+        size_bytes = _size(outgoing)
+        return (
+            outgoing.is_batchable
+            and size_bytes <= self._max_bytes
+            and self._open_bytes + size_bytes <= self._config.total_batch_max_bytes
+        )
+
+    def join(self, outgoing: OutgoingMessage, queue: MessageQueue | None, result: Result) -> None:
+        """Let a message that may join leave in a batch; ``result`` gets its result."""
+        key, size_bytes = _Key(outgoing.topic, queue, outgoing.waits), _size(outgoing)
+        batch = self._open.get(key)
+        if batch is not None and batch.size_bytes + size_bytes > self._max_bytes:
+            self._leave(key, batch)
+            batch = None
+        if batch is None:
+            loop = asyncio.get_running_loop()
+            batch = self._open[key] = _Batch()
+            if self._under_way[key]:
+                batch.timer = loop.call_later(self._config.batch_max_delay_ms / 1000, self._leave, key, batch)
+            else:
+                batch.timer = loop.call_soon(self._leave, key, batch)
+        batch.messages.append(outgoing)
+        batch.results.append(result)
+        batch.size_bytes += size_bytes
+        self._open_bytes += size_bytes
 
     def flush(self, topic: str | None = None) -> bool:
         """Send all open batches, or those of a topic. Returns whether there were any."""
@@ -88,25 +142,6 @@ class AutoBatch:
         for key in keys:
             self._leave(key, self._open[key])
         return bool(keys)
-
-    def _join(self, key: _Key, outgoing: OutgoingMessage, size_bytes: int) -> asyncio.Future[SendResult]:
-        batch = self._open.get(key)
-        if batch is not None and batch.size_bytes + size_bytes > self._max_bytes:
-            self._leave(key, batch)
-            batch = None
-        loop = asyncio.get_running_loop()
-        if batch is None:
-            batch = self._open[key] = _Batch()
-            if self._under_way[key]:
-                batch.timer = loop.call_later(self._config.batch_max_delay_ms / 1000, self._leave, key, batch)
-            else:
-                batch.timer = loop.call_soon(self._leave, key, batch)
-        result: asyncio.Future[SendResult] = loop.create_future()
-        batch.messages.append(outgoing)
-        batch.results.append(result)
-        batch.size_bytes += size_bytes
-        self._open_bytes += size_bytes
-        return result
 
     def _leave(self, key: _Key, batch: _Batch) -> None:
         if self._open.get(key) is not batch:
@@ -136,8 +171,8 @@ class AutoBatch:
                     self._leave(key, following)
 
     async def _send_joined(
-        self, key: _Key, pairs: list[tuple[OutgoingMessage, asyncio.Future[SendResult]]]
-    ) -> list[tuple[OutgoingMessage, asyncio.Future[SendResult]]]:
+        self, key: _Key, pairs: list[tuple[OutgoingMessage, Result]]
+    ) -> list[tuple[OutgoingMessage, Result]]:
         """Send a batch. Returns what must be sent again, each message alone: all of a batch that was refused."""
         try:
             joined = await self._sender.send(join_messages([message for message, _ in pairs]), key.queue, None)
@@ -155,7 +190,7 @@ class AutoBatch:
                     result.set_result(own)
         return []
 
-    async def _send_alone(self, key: _Key, message: OutgoingMessage, result: asyncio.Future[SendResult]) -> None:
+    async def _send_alone(self, key: _Key, message: OutgoingMessage, result: Result) -> None:
         try:
             sent = await self._sender.send(message, key.queue, None)
         except (Exception, asyncio.CancelledError) as error:
@@ -167,6 +202,11 @@ class AutoBatch:
                 result.set_result(sent)
 
 
+def _size(outgoing: OutgoingMessage) -> int:
+    """The bytes that a message adds to a batch."""
+    return BATCHED_BYTES + len(outgoing.body) + len(outgoing.properties)
+
+
 def _is_of_a_message(error: MQBrokerError | SendFailedError) -> bool:
     """Whether a broker has refused a batch for what is in it, so that its other messages may be stored."""
     if isinstance(error, SendFailedError):  # a batch that is too large is SYSTEM_ERROR, which is tried elsewhere
@@ -174,7 +214,7 @@ def _is_of_a_message(error: MQBrokerError | SendFailedError) -> bool:
     return error.response_code not in RETRY_RESPONSE_CODES
 
 
-def _fail(pairs: list[tuple[OutgoingMessage, asyncio.Future[SendResult]]], error: BaseException) -> None:
+def _fail(pairs: list[tuple[OutgoingMessage, Result]], error: BaseException) -> None:
     for _, result in pairs:
         if result.done():
             continue

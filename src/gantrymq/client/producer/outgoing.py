@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from gantrymq.client.hooks import SendMessageContext
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
@@ -77,6 +78,14 @@ def check_message(message: object, config: ProducerConfig) -> None:
     _check_keys(message.keys)
     _check_properties(message.properties, config)
     _check_numbers(message, config)
+    if (
+        not message.queue_id
+        and not message.born_timestamp_ms
+        and message.born_host is LOOPBACK
+        and message.store_host is None
+        and not message.prepared_transaction_offset
+    ):
+        return  # as nearly always; the loop takes four times as long
     for name, (unset, instead) in _OF_A_STORE.items():
         if getattr(message, name) != unset:
             raise MQClientError(f"{name}={getattr(message, name)!r} has no effect in a producer: {instead}")
@@ -86,6 +95,11 @@ def check_topic(topic: object) -> None:
     """Validate the name of a topic to send to. Raises MQClientError."""
     if not isinstance(topic, str):
         raise MQClientError(f"the topic is of type {type(topic).__name__}, not a text")
+    _check_topic_name(topic)
+
+
+@lru_cache(maxsize=256)
+def _check_topic_name(topic: str) -> None:
     if not topic.strip():
         raise MQClientError("The specified topic is blank")
     if len(topic) > TOPIC_MAX_LENGTH:
@@ -112,6 +126,8 @@ def _check_body(body: object, config: ProducerConfig) -> None:
 def _check_tags(tags: object) -> None:
     if not isinstance(tags, str):
         raise MQClientError(f"tags={tags!r:.80} is not allowed: a message has one tag, as a text")
+    if not tags:
+        return
     if "||" in tags:
         raise MQClientError(f"tags={tags!r:.80} is not allowed: || joins the tags of a subscription, none would match")
     if tags != tags.strip():
@@ -133,6 +149,8 @@ def _check_keys(keys: object) -> None:
 def _check_properties(properties: object, config: ProducerConfig) -> None:
     if not isinstance(properties, dict):
         raise MQClientError(f"properties={properties!r:.80} is not allowed: a dict of texts")
+    if not properties:
+        return
     for name, value in properties.items():
         if not isinstance(name, str) or not name:
             raise MQClientError(f"properties: the name {name!r:.80} is not allowed: a text that is not empty")
@@ -199,7 +217,7 @@ def _deliver_ms(deliver_at: datetime | int) -> int:
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return type(value) is int or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def _levels(config: ProducerConfig) -> str:
@@ -216,9 +234,11 @@ _ALONE = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes three times as long to make
 class OutgoingMessage:
-    """The parts of a send that do not depend on the queue. ``ids`` are the messages' ids, comma-joined for a batch.
+    """The parts of a send that do not depend on the queue. None is changed.
+
+    ``ids`` are the messages' ids, comma-joined for a batch.
 
     ``correlation_id`` is that of a request that waits for a reply, ``context`` what the producer's hooks get.
     ``is_batchable`` says whether the message may leave in a batch that the producer makes, ``waits`` whether its

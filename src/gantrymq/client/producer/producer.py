@@ -9,7 +9,7 @@ Source: DefaultMQProducer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
@@ -135,14 +135,24 @@ class Producer:
         size_bytes = len(outgoing.body)
         self._loop.check_open()
         self._window.enter(size_bytes, wait=not self._loop.is_current)
-        sending = _Sending(partial(self._window.leave, size_bytes))
-        deliver = partial(self._producer.deliver, outgoing, queue, timeout_ms, sending.leaves)
+        sending = _Sending(self._window, size_bytes)
         try:
-            self._loop.post(partial(sending.begin, deliver, self._under_way))
+            self._loop.post(partial(self._begin_sending, outgoing, queue, timeout_ms, sending))
         except BaseException:
             self._window.leave(size_bytes)
             raise
         return sending.sent
+
+    def _begin_sending(
+        self,
+        outgoing: OutgoingMessage,
+        queue: MessageQueue | QueueSelector | None,
+        timeout_ms: int | None,
+        sending: _Sending,
+    ) -> None:
+        """Begin a send in the loop's thread: in an automatic batch if it may be, which takes no task."""
+        if queue is not None or timeout_ms is not None or not self._producer.join(outgoing, sending.leaves, sending):
+            sending.begin(self._producer.deliver(outgoing, queue, timeout_ms, sending.leaves), self._under_way)
 
     def send_batch(
         self,
@@ -187,32 +197,54 @@ def _started(producer: AsyncProducer) -> AsyncProducer:
 class _Sending:
     """One send under way. ``sent`` is the caller's future, which can be cancelled until the message leaves."""
 
-    def __init__(self, done: Callable[[], None]) -> None:
-        self.sent: Future[SendResult] = Future()
-        self._done, self._left = done, False
+    __slots__ = ("_left", "_size_bytes", "_window", "sent")
 
-    def begin(
-        self, deliver: Callable[[], Coroutine[Any, Any, SendResult]], under_way: set[asyncio.Task[SendResult]]
-    ) -> None:
+    def __init__(self, window: BlockingSendWindow, size_bytes: int) -> None:
+        self.sent: Future[SendResult] = Future()
+        self._window, self._size_bytes, self._left = window, size_bytes, False
+
+    def begin(self, delivery: Coroutine[Any, Any, SendResult], under_way: set[asyncio.Task[SendResult]]) -> None:
         """Begin the send, in the loop's thread. ``under_way`` has its task until it ends."""
-        task = asyncio.get_running_loop().create_task(deliver())
+        task = asyncio.get_running_loop().create_task(delivery)
         under_way.add(task)
         task.add_done_callback(under_way.discard)
         task.add_done_callback(self._ended)
 
     def leaves(self) -> bool:
-        """Mark the message as leaving. Returns False if the caller cancelled it before."""
+        """Mark the message as leaving. Returns False if the caller cancelled it before; then it has ended."""
         self._left = True
-        return self.sent.set_running_or_notify_cancel()
+        if self.sent.set_running_or_notify_cancel():
+            return True
+        self._window.leave(self._size_bytes)
+        return False
 
     def _ended(self, task: asyncio.Task[SendResult]) -> None:
         """Copy the result of the send to the caller's future."""
-        self._done()
         if (not self._left and not self.leaves()) or self.sent.cancelled():
             return
         if task.cancelled():
-            self.sent.set_exception(MQClientError("the producer was closed meanwhile"))
+            self.cancel()
         elif (error := task.exception()) is not None:
-            self.sent.set_exception(error)
+            self.set_exception(error)
         else:
-            self.sent.set_result(task.result())
+            self.set_result(task.result())
+
+    # The result of a message in an automatic batch
+
+    def done(self) -> bool:
+        """Whether nobody wants the result: never, because a message that leaves cannot be cancelled."""
+        return False
+
+    def set_result(self, result: SendResult, /) -> None:
+        """Take the acknowledgement."""
+        self._window.leave(self._size_bytes)
+        self.sent.set_result(result)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Take the error of the send."""
+        self._window.leave(self._size_bytes)
+        self.sent.set_exception(error)
+
+    def cancel(self) -> None:
+        """The producer was closed before the message was acknowledged."""
+        self.set_exception(MQClientError("the producer was closed meanwhile"))

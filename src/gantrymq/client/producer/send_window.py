@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
 
 
 class _Room:
@@ -56,13 +57,19 @@ class SendWindow:
         """The number of messages that have entered or wait to enter."""
         return self._room.messages + len(self._waiting)
 
+    def try_enter(self, size_bytes: int) -> bool:
+        """As :meth:`enter`, without a wait. Returns False if the message does not fit, or others wait already."""
+        if self._waiting or not self._room.fits(size_bytes):
+            return False
+        self._idle.clear()
+        self._room.enter(size_bytes)
+        return True
+
     async def enter(self, size_bytes: int) -> None:
         """Wait until a message of this size fits, and take its room, which :meth:`leave` returns."""
-        self._idle.clear()
-        if self._waiting or not self._room.fits(size_bytes):
+        if not self.try_enter(size_bytes):
+            self._idle.clear()
             await self._wait(size_bytes)
-        else:
-            self._room.enter(size_bytes)
 
     def leave(self, size_bytes: int) -> None:
         """Release the room of a message whose send has ended."""
@@ -112,23 +119,31 @@ class BlockingSendWindow:
     def __init__(self, most_messages: int, most_bytes: int) -> None:
         self._room = _Room(most_messages, most_bytes)
         self._changed = threading.Condition()
+        self._waiters = 0
 
     def enter(self, size_bytes: int, *, wait: bool) -> None:
         """Wait until a message of this size fits. Without ``wait`` it enters at once, even above the limit."""
         with self._changed:
-            if wait:
-                self._changed.wait_for(lambda: self._room.fits(size_bytes))
+            if wait and not self._room.fits(size_bytes):
+                self._wait_for(lambda: self._room.fits(size_bytes), None)
             self._room.enter(size_bytes)
 
     def leave(self, size_bytes: int) -> None:
         """Release the room of a message whose send has ended."""
         with self._changed:
             self._room.leave(size_bytes)
-            if self._room.has_quarter:
+            if self._waiters and self._room.has_quarter:
                 self._changed.notify_all()
 
     def drain(self, timeout_s: float | None) -> int:
         """Wait until nothing is under way, at most ``timeout_s``; returns how many messages still are."""
         with self._changed:
-            self._changed.wait_for(lambda: self._room.messages == 0, timeout_s)
+            self._wait_for(lambda: self._room.messages == 0, timeout_s)
             return self._room.messages
+
+    def _wait_for(self, is_reached: Callable[[], bool], timeout_s: float | None) -> None:
+        self._waiters += 1
+        try:
+            self._changed.wait_for(is_reached, timeout_s)
+        finally:
+            self._waiters -= 1
