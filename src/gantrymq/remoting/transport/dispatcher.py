@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,8 +41,8 @@ class RunLane(Protocol):
         """Finds the runs of the lane in received bytes."""
         ...
 
-    def process(self, channel: Channel, run: CommandRun, /) -> bool:
-        """Take a run and send all its answers. Returns False if the requests must be answered one by one."""
+    def process(self, channel: Channel, run: CommandRun, /) -> Sequence[RemotingCommand]:
+        """Take a run and send its answers. Returns the requests that it did not take, to be answered one by one."""
         ...
 
 
@@ -119,7 +119,11 @@ class RequestDispatcher:
     @property
     def find_runs(self) -> FindRuns:
         """What finds runs for the lanes in received bytes."""
-        return {code: lane.find for code, lane in self._lanes.items()}
+        runs: dict[int, list[FindRun]] = {}
+        for lane in self._lanes.values():
+            for code in lane.find.after:
+                runs.setdefault(code, []).append(lane.find)
+        return runs
 
     def connected(self, channel: Channel) -> None:
         """Do nothing."""
@@ -175,16 +179,15 @@ class RequestDispatcher:
         """Answer a run together, if none of its requests is refused. Hooks see each request once."""
         lane = self._lanes.get(run.code)
         if not self._hooks or (self._run_hook is not None and self._run_hook(channel, run)):
-            if lane is not None and lane.process(channel, run):
-                return
-            requests = split_run(run)
+            requests = split_run(run) if lane is None else lane.process(channel, run)
             refusals = [self._body_refusal(request) for request in requests]
         else:
             requests = split_run(run)
             refusals = [self._refusal(channel, request) for request in requests]
             is_refused = any(refusal is not None for refusal in refusals)
-            if not is_refused and lane is not None and lane.process(channel, run):
-                return
+            if not is_refused and lane is not None:
+                requests = lane.process(channel, run)
+                refusals = [None] * len(requests)
         for request, refusal in zip(requests, refusals, strict=True):
             if refusal is None:
                 self._respond(channel, request, self._process)
