@@ -62,6 +62,9 @@ def end_frame(number: int, at: tuple[int, int], state: int, *, flag: int = ONEWA
     return frame(head, b"")
 
 
+SIX = b"".join(half_frame(0) + end_frame(1, (0, 5), TRANSACTION_COMMIT) for _ in range(3))
+
+
 def find(data: bytes, begin: int = 0) -> TransactionRun | None:
     return FindTransactionRun()(data, begin)
 
@@ -109,20 +112,19 @@ def test_run_has_requests_of_its_frames_by_kind() -> None:
     ],
 )
 def test_frame_that_is_not_plain_ends_run(third: bytes) -> None:
-    two = half_frame(0) + end_frame(1, (0, 5), TRANSACTION_COMMIT)
-    run = find(two + third + half_frame(3))
+    run = find(SIX + third + half_frame(3))
     assert run is not None
-    assert (len(run), run.end) == (2, len(two))
-    assert find(third + two) is None
+    assert (len(run), run.end) == (6, len(SIX))
+    assert find(third + SIX) is None
+    assert find(SIX[len(half_frame(0)) :] + third + half_frame(3)) is None  # too few
 
 
 @pytest.mark.parametrize("third", [half_frame(2), end_frame(2, (1, 2), 8)])
 @pytest.mark.parametrize("kept", [1, 7, 8, 50, -1])
 def test_incomplete_frame_is_in_no_run(third: bytes, kept: int) -> None:
-    two = half_frame(0) + end_frame(1, (0, 5), TRANSACTION_COMMIT)
-    run = find(two + third[:kept])
+    run = find(SIX + third[:kept])
     assert run is not None
-    assert (len(run), run.end) == (2, len(two))
+    assert (len(run), run.end) == (6, len(SIX))
 
 
 def test_requests_behind_odd_half_message_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

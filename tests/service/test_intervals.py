@@ -16,7 +16,8 @@ async def test_interval_at_clock_of_milliseconds_is_slept_once(
     monkeypatch: pytest.MonkeyPatch, interval_ms: int, sleeps: int
 ) -> None:
     """uvloop's clock has milliseconds. The rest of 1e-12 s that a float left was slept again and again until the next
-    one: 50 turns of the event loop for an interval of 50 ms."""
+    one: 50 turns of the event loop for an interval of 50 ms.
+    """
     now_ms, slept = 1_000_003, []
 
     async def sleep(delay_s: float) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,9 @@ class SendRun(CommandRun):
             yield data[at + FRAME_HEAD.size : body_at], data[body_at : (at := body_at + length)]
 
 
+RunT = TypeVar("RunT", bound=SendRun)
+
+
 class ReadSends:
     """Reads frames of sends into columns. It reuses its own buffers. Thread rule: the event loop's thread.
 
@@ -95,15 +98,15 @@ class ReadSends:
         self._seen = np.empty((2, send_columns.MAX_NAMES), np.int64)
         self._text = np.empty(_TEXT_BYTES, np.uint8)
 
-    def __call__(self, data: bytes, begin: int, fewest: int = _FEWEST) -> SendRun | None:
-        """The sends at ``data[begin:]`` up to the first that is not plain; None if there are less than ``fewest``."""
+    def __call__(self, data: bytes, begin: int, run_class: type[RunT]) -> RunT | None:
+        """The sends at ``data[begin:]`` up to the first that is not plain; None if there is none."""
         wire, columns = read_only(data), self._columns
         count, end, used, bodies, keys, body, properties, queue_id = read_sends(
             wire, begin, columns, self._text, self._acted_on, self._ends, self._seen, self._flags_off
         )
-        if count < fewest:
+        if not count:
             return None
-        run = SendRun(int(RequestCode.SEND_MESSAGE_V2), data, begin, end)
+        run = run_class(int(RequestCode.SEND_MESSAGE_V2), data, begin, end)
         run.wire, run.text = wire, self._text[:used].copy()
         run.columns = columns[:, :count].copy()
         topic_at, length = int(columns[send_columns.TOPIC_AT, 0]), int(columns[send_columns.TOPIC_LENGTH, 0])
@@ -133,7 +136,8 @@ class FindSendRun:
         header_end = begin + FRAME_HEAD.size + (FRAME_HEAD.unpack_from(data, begin)[1] & _HEADER_LENGTH_MASK)
         if data.find(SEND_CODE, begin, header_end) < 0 or data.find(PREPARED_NAME, begin, header_end) >= 0:
             return None
-        return self._read(data, begin)
+        run = self._read(data, begin, SendRun)
+        return run if run is not None and len(run) >= _FEWEST else None
 
 
 class _Common(NamedTuple):

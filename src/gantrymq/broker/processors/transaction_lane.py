@@ -38,11 +38,6 @@ from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.put_result import PutMessageResult
 
-_COLUMNS = (
-    *(send_columns.QUEUE_ID, send_columns.SYS_FLAG, send_columns.BORN_TIMESTAMP, send_columns.RECONSUME_TIMES),
-    *(send_columns.MESSAGE_FLAG, send_columns.BODY_AT, send_columns.BODY_LENGTH),
-)
-
 
 class HalfSends:
     """Puts runs of half messages into ``puts``. ``sends`` notes what is stored."""
@@ -112,24 +107,25 @@ class HalfSends:
 
 def _finals(run: HalfRun, properties: list[bytes], added_flags: int, born_host: Host) -> list[WireMessage]:
     """The final messages of a run's half messages."""
-    data = run.data
-    return [
-        WireMessage(
-            run.topic,
-            data[body_at : body_at + length],
-            queue_id,
-            (sys_flag | added_flags) & ~flags.TRANSACTION_MASK | flags.TRANSACTION_COMMIT,
-            born_ms,
-            born_host,
-            times,
-            False,
-            flag,
-            encoded,
+    data, mask = run.data, flags.TRANSACTION_MASK
+    finals = []
+    for row, encoded in zip(run.rows, properties, strict=True):
+        body_at, own_flags = row[send_columns.BODY_AT], row[send_columns.SYS_FLAG] | added_flags
+        finals.append(
+            WireMessage(
+                run.topic,
+                data[body_at : body_at + row[send_columns.BODY_LENGTH]],
+                row[send_columns.QUEUE_ID],
+                own_flags & ~mask | flags.TRANSACTION_COMMIT,
+                row[send_columns.BORN_TIMESTAMP],
+                born_host,
+                row[send_columns.RECONSUME_TIMES],
+                False,
+                row[send_columns.MESSAGE_FLAG],
+                encoded,
+            )
         )
-        for encoded, (queue_id, sys_flag, born_ms, times, flag, body_at, length) in zip(
-            properties, run.columns[list(_COLUMNS)].T.tolist(), strict=True
-        )
-    ]
+    return finals
 
 
 def _half_send(channel: Channel, request: RemotingCommand, prepared: PreparedMessage) -> Send:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from gantrymq.broker.appends.send_properties import ACTED_ON_IN_HALF
 from gantrymq.broker.appends.send_runs import PREPARED_NAME, SEND_CODE, ReadSends, SendRun
@@ -38,11 +37,13 @@ from gantrymq.remoting.headers.send import EndTransactionRequestHeader
 
 _MAX_REQUESTS = 64  # they take half of the time that a connection has before others
 _MAX_HEADER_BYTES = 4096
-_FEWEST = 2
+_FEWEST = 6  # less are as fast one by one, because each kernel and each array has a price
 _END_CODE = b'"code":%d,' % RequestCode.END_TRANSACTION
 _PREPARED = b"\x02%s\x01true\x02" % PREPARED_NAME
 _GROUP = f"\x02{PROPERTY_PRODUCER_GROUP}\x01".encode()
 _ID = f"{PROPERTY_TRANSACTION_ID}\x01".encode()
+_STORED_ROWS = [send_columns.QUEUE_ID, send_columns.PROPERTIES_AT, send_columns.PROPERTIES_LENGTH]
+_MAX_PROPERTIES_LENGTH = MAX_PROPERTIES_LENGTH - CRC_PROPERTY_SIZE - RESERVED_BYTES  # so that it can be put back
 
 
 class EndRequest(msgspec.Struct, rename="camel", gc=False):
@@ -98,37 +99,75 @@ class HalfMessages(NamedTuple):
 
 
 class HalfRun(SendRun):
-    """Prepared messages to one topic. ``groups`` has the group of the producer that each names."""
+    """Prepared messages to one topic.
 
-    __slots__ = ("groups",)
+    ``rows`` are the columns as lists, ``properties`` the encoded properties of each, ``groups`` the group of the
+    producer that each names.
+    """
 
+    __slots__ = ("groups", "properties", "rows")
+
+    rows: list[list[int]]
+    properties: list[bytes]
     groups: list[str]
+
+    def find_groups(self) -> int:
+        """Set the lists. Returns for how many messages they are: up to the first that is no half message."""
+        text = b"\x02" + self.text.tobytes()  # so that a separator is before each name
+        self.rows, self.properties, self.groups = self.columns.T.tolist(), [], []
+        for row in self.rows:
+            begin = row[send_columns.PROPERTIES_AT]
+            end = begin + row[send_columns.PROPERTIES_LENGTH] + 1
+            group_at = text.find(_GROUP, begin, end)
+            if (
+                not row[send_columns.SYS_FLAG] & flags.TRANSACTION_MASK
+                or not row[send_columns.BORN_TIMESTAMP]
+                or group_at < 0
+                or text.find(_PREPARED, begin, end) < 0
+            ):
+                break
+            group_at += len(_GROUP)
+            self.properties.append(text[begin + 1 : end])
+            self.groups.append(text[group_at : text.index(b"\x02", group_at)].decode("ascii"))
+        return len(self.groups)
+
+    def cut(self, count: int) -> None:
+        """Keep the first ``count`` messages, for which there are groups."""
+        columns = self.columns = self.columns[:, :count].copy()
+        del self.rows[count:]
+        body_at, body_bytes = self.rows[-1][send_columns.BODY_AT], self.rows[-1][send_columns.BODY_LENGTH]
+        self.end = body_at + body_bytes
+        self.body_bytes = int(columns[send_columns.BODY_LENGTH].sum())
+        self.unique_key_bytes = int(columns[send_columns.UNIQUE_LENGTH].sum())
 
     def half_messages(self, own_properties: bytes) -> HalfMessages | None:
         """What is stored. ``own_properties`` are the broker's. None if a check could not put one of them back."""
-        text, finals, halves = self.text.tobytes(), [], []
-        rows = (
-            send_columns.QUEUE_ID, send_columns.PROPERTIES_AT, send_columns.PROPERTIES_LENGTH, send_columns.UNIQUE_AT,
-            send_columns.UNIQUE_LENGTH,
-        )  # fmt: skip
-        for queue_id, at, length, key_at, key_length in self.columns[list(rows)].T.tolist():
-            own = own_properties + _ID + text[key_at : key_at + key_length]
-            final = b"%b%b\x02" % (text[at : at + length], own)
-            queue = f"{PROPERTY_REAL_TOPIC}\x01{self.topic}\x02{PROPERTY_REAL_QUEUE_ID}\x01{queue_id}\x02"
+        text, ends = self.text.tobytes(), dict[int, bytes]()
+        finals: list[bytes] = []
+        halves: list[bytes] = []
+        begins: list[int] = []
+        at = 0
+        for row, properties in zip(self.rows, self.properties, strict=True):
+            queue_id, key_at = row[send_columns.QUEUE_ID], row[send_columns.UNIQUE_AT]
+            key = text[key_at : key_at + row[send_columns.UNIQUE_LENGTH]]
+            queue = ends.get(queue_id)
+            if queue is None:
+                queue = ends[queue_id] = _real_queue(self.topic, queue_id)
+            final = b"%b%b%b%b\x02" % (properties, own_properties, _ID, key)
+            half = final + queue
+            if len(half) > _MAX_PROPERTIES_LENGTH:
+                return None
             finals.append(final)
-            halves.append(final + queue.encode())
-        lengths = [len(half) for half in halves]
-        if max(lengths) + CRC_PROPERTY_SIZE + RESERVED_BYTES > MAX_PROPERTIES_LENGTH:
-            return None
+            halves.append(half)
+            begins.append(at)
+            at += len(half)
         columns = self.columns.copy()
-        columns[send_columns.QUEUE_ID] = 0
-        columns[send_columns.PROPERTIES_LENGTH] = lengths
-        columns[send_columns.PROPERTIES_AT] = np.cumsum(lengths) - lengths
+        columns[_STORED_ROWS] = [0] * len(halves), begins, [len(half) for half in halves]
         return HalfMessages(read_only(b"".join(halves)), columns, finals)
 
 
 class TransactionRun(CommandRun):
-    """Half messages and decisions of one read, at least two. There may be none of one kind."""
+    """Half messages and decisions of one read. There may be none of one kind."""
 
     __slots__ = ("ends", "halves")
 
@@ -158,7 +197,7 @@ class FindTransactionRun:
         )  # data in which an odd half message was plain_count, and how far not to look
 
     def __call__(self, data: bytes, begin: int) -> TransactionRun | None:
-        """The run at ``data[begin:]``; None if there are fewer than two requests.
+        """The run at ``data[begin:]``; None if there are too few requests.
 
         A frame that is not plain ends the run: a half message to another topic, one with a property that the broker
         acts on, a decision with a body, any other request. Only the kernel sees which half messages are plain. If one
@@ -188,25 +227,11 @@ class FindTransactionRun:
 
     def _halves(self, data: bytes, frames: list[tuple[int, int]]) -> HalfRun | None:
         """The half messages of these frames, up to the first that is not plain."""
-        joined = b"".join([data[begin:end] for begin, end in frames])
-        run = self._read(joined, 0, 1)
-        if run is None:
+        halves = self._read(b"".join([data[begin:end] for begin, end in frames]), 0, HalfRun)
+        if halves is None or not (count := halves.find_groups()):
             return None
-        groups = _groups(run)
-        if not groups:
-            return None
-        halves = HalfRun(run.code, joined, 0, run.end)
-        halves.wire, halves.text, halves.topic, halves.columns = run.wire, run.text, run.topic, run.columns
-        halves.body_bytes, halves.unique_key_bytes = run.body_bytes, run.unique_key_bytes
-        halves.longest_body_bytes = run.longest_body_bytes
-        halves.longest_properties_bytes, halves.largest_queue_id = run.longest_properties_bytes, run.largest_queue_id
-        halves.groups = groups
-        if len(groups) < len(run):
-            count = len(groups)
-            columns = halves.columns = run.columns[:, :count].copy()
-            halves.end = sum(end - begin for begin, end in frames[:count])
-            halves.body_bytes = int(columns[send_columns.BODY_LENGTH].sum())
-            halves.unique_key_bytes = int(columns[send_columns.UNIQUE_LENGTH].sum())
+        if count < len(halves):
+            halves.cut(count)
         return halves
 
 
@@ -237,19 +262,6 @@ def _frames(data: bytes, begin: int) -> tuple[list[tuple[int, int]], list[tuple[
     return frames, ends, at
 
 
-def _groups(run: SendRun) -> list[str]:
-    """The producer's group of each half message of a run, up to the first that is not plain."""
-    columns, text = run.columns, run.text.tobytes()
-    groups: list[str] = []
-    is_plain = (columns[send_columns.SYS_FLAG] & flags.TRANSACTION_MASK != 0) & (
-        columns[send_columns.BORN_TIMESTAMP] != 0
-    )
-    ranges = columns[[send_columns.PROPERTIES_AT, send_columns.PROPERTIES_LENGTH]].T.tolist()
-    for plain, (at, length) in zip(is_plain.tolist(), ranges, strict=True):
-        properties = b"\x02" + text[at : at + length]
-        group_at = properties.find(_GROUP)
-        if not plain or group_at < 0 or properties.find(_PREPARED) < 0:
-            break
-        group_at += len(_GROUP)
-        groups.append(properties[group_at : properties.index(b"\x02", group_at)].decode("ascii"))
-    return groups
+def _real_queue(topic: str, queue_id: int) -> bytes:
+    """The encoded properties that name the real queue of a half message."""
+    return f"{PROPERTY_REAL_TOPIC}\x01{topic}\x02{PROPERTY_REAL_QUEUE_ID}\x01{queue_id}\x02".encode()
