@@ -20,7 +20,7 @@ from gantrymq.broker.processors.end_transaction import EndTransactionProcessor
 from gantrymq.broker.processors.transaction_lane import HalfSends
 from gantrymq.broker.server import BrokerServer
 from gantrymq.broker.transactions import transaction_runs
-from gantrymq.broker.transactions.transaction_runs import FindTransactionRun, TransactionRun
+from gantrymq.broker.transactions.transaction_runs import EndRun, FindTransactionRun, TransactionRun
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig
 from gantrymq.format.op_message import decided_offsets
@@ -29,10 +29,12 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import CommandRun, RemotingCommand
 from gantrymq.remoting.connection import Connection, split_run
 from gantrymq.remoting.headers.send import SendMessageResponseHeader
 from gantrymq.remoting.transport import channel as channel_module
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.store.put_result import PutMessageResult
 from interop.fixed_ports import fixed_port
@@ -236,6 +238,7 @@ async def feed(
     *,
     together: bool,
     is_mixed: bool = True,
+    has_ends: bool = True,
     broken: Any = None,
     reads: int = 20,
     **settings: Any,
@@ -253,11 +256,14 @@ async def feed(
         channel.data_received(send_frame(0, b"first"))
         await settle(case, wire)
         for number in range(reads):
-            ends = [producer.end(places) for _ in range(min(len(producer.open), rng.randrange(1, 9)))]
-            frames = [*ends, *(producer.half() for _ in range(rng.randrange(2, 12)))]
+            ends = [
+                producer.end(places) for _ in range(min(len(producer.open), rng.randrange(1, 9)) if has_ends else 0)
+            ]
+            halves = [producer.half() for _ in range(rng.randrange(2, 12))]
+            frames = [*halves, *ends]
             if is_mixed:
                 order = sorted(rng.sample(range(len(frames)), len(ends)))
-                mixed = iter(frames[len(ends) :])
+                mixed = iter(halves)
                 frames = [ends[order.index(at)] if at in order else next(mixed) for at in range(len(frames))]
             channel.data_received(b"".join(frames))
             await settle(case, wire)
@@ -274,7 +280,8 @@ async def settle(case: BrokerCase, wire: Wire) -> None:
     """Wait until everything is answered and in its queues."""
     for _ in range(3):
         await asyncio.sleep(0)
-    while wire.is_paused or not case.server.puts.is_idle or case.server._new_topics._answers:
+    server = case.server
+    while wire.is_paused or server.dispatcher._later_runs or not server.puts.is_idle or server._new_topics._answers:
         await asyncio.sleep(0)
     while case.server.store.dispatch_behind_bytes or case.server.dispatcher._tasks:
         await asyncio.sleep(0.001)
@@ -293,7 +300,7 @@ async def assert_same(path: Path, seed: int, *, is_mixed: bool = True, **setting
     settings["listen_port"] = fixed_port()  # a part of the message ids
     alone = await feed(path / "alone", seed, together=False, is_mixed=is_mixed, **settings)
     together = await feed(path / "together", seed, together=True, is_mixed=is_mixed, **settings)
-    # Taken together, decisions are stored before the half messages between them.
+    # Taken together, decisions are stored behind the half messages between them.
     for name, value in vars(alone).items():
         if not is_mixed or name not in ("log", "exact"):
             assert vars(together)[name] == value, name
@@ -345,12 +352,12 @@ async def test_broker_takes_usual_transactions_as_runs(tmp_path: Path, monkeypat
         channel.data_received(b"".join(end + half_frame(n) for n, end in enumerate(ends)))
         await settle(case, wire)
         assert case.server.measures.stats.put_total == 31
-    assert taken == [("halves", 10), ("ends", 10), ("halves", 10)]
+    assert taken == [("halves", 10), ("halves", 10), ("ends", 10)]
 
 
 @pytest.mark.asyncio
 async def test_run_at_broker_refusing_sends_is_refused_request_by_request(tmp_path: Path) -> None:
-    fed = await assert_same(tmp_path, 7, is_mixed=False, send_thread_pool_queue_capacity=4, reads=6)
+    fed = await assert_same(tmp_path, 7, has_ends=False, send_thread_pool_queue_capacity=4, reads=6)
     assert ResponseCode.SYSTEM_BUSY in {code for _, code, _, _ in fed.answers}
 
 
@@ -393,3 +400,31 @@ def test_group_of_puts_leaves_out_what_cannot_be_stored() -> None:
     assert [one.status for one in group.results] == [PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PUT_OK]
     assert PutGroup([bad]).check(MessageStoreConfig(), host) is PutMessageStatus.MESSAGE_ILLEGAL
     bad.append.assert_not_called()
+
+
+class LaneInParts:
+    """A lane that takes the half messages of a run at once, and its decisions when they come back."""
+
+    find = FindTransactionRun()
+
+    def __init__(self) -> None:
+        self.taken: list[object] = []
+
+    def process(self, channel: Channel, run: CommandRun, /) -> Sequence[RemotingCommand]:
+        self.taken.append(type(run))
+        return [run.ends] if isinstance(run, TransactionRun) and run.ends is not None else ()
+
+
+@pytest.mark.asyncio
+async def test_later_part_of_run_is_taken_before_other_requests_and_the_end() -> None:
+    lane, run, other = LaneInParts(), find(SIX), RemotingCommand(105)
+    assert run is not None
+    dispatcher = RequestDispatcher({105: lambda channel, request: lane.taken.append(105)}, lanes=[lane])
+    channel = Mock(spec=Channel)
+    dispatcher.requests(channel, [run])
+    assert lane.taken == [TransactionRun]
+    dispatcher.requests(channel, [other])
+    assert lane.taken == [TransactionRun, EndRun, 105]
+    dispatcher.requests(channel, [run])
+    await dispatcher.drain()
+    assert lane.taken == [TransactionRun, EndRun, 105, TransactionRun, EndRun]

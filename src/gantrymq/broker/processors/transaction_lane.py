@@ -24,7 +24,7 @@ from gantrymq.broker.processors.send import StoredSends, stored_sends
 from gantrymq.broker.processors.send_lane import RunChecks, answer_frames, run_checks
 from gantrymq.broker.processors.send_steps import Send
 from gantrymq.broker.transactions.open_halves import PreparedMessage
-from gantrymq.broker.transactions.transaction_runs import FindTransactionRun, HalfRun, TransactionRun
+from gantrymq.broker.transactions.transaction_runs import EndRun, FindTransactionRun, HalfRun, TransactionRun
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.kernels import send_columns
 from gantrymq.model import flags
@@ -142,18 +142,21 @@ class TransactionLane:
         self._halves, self._ends, self.find = halves, ends, FindTransactionRun()
 
     def process(self, channel: Channel, run: CommandRun) -> Sequence[RemotingCommand]:
-        """Take a run. Returns the requests that must be processed one by one."""
+        """Take a run. Returns the requests that must be processed one by one, and the decisions for later.
+
+        Threads of the producer wait for the half messages, and most decisions are one-way.
+        """
+        if isinstance(run, EndRun):
+            return self._ends.run(channel, run)
         if not isinstance(run, TransactionRun):
             return split_run(run)
-        left: list[RemotingCommand] = []
         if run.ends is not None:
             run.ends.received_s = run.received_s
-            left += self._ends.run(channel, run.ends)
-        if run.halves is not None:
-            run.halves.received_s = run.received_s
-            if not self._halves.put(channel, run.halves):
-                left += split_run(run.halves)
-        return left
+        if run.halves is None:
+            return () if run.ends is None else self._ends.run(channel, run.ends)
+        run.halves.received_s = run.received_s
+        is_put = self._halves.put(channel, run.halves)
+        return [*(() if is_put else split_run(run.halves)), *(() if run.ends is None else (run.ends,))]
 
 
 def transaction_lane(context: BrokerContext) -> TransactionLane:

@@ -42,7 +42,10 @@ class RunLane(Protocol):
         ...
 
     def process(self, channel: Channel, run: CommandRun, /) -> Sequence[RemotingCommand]:
-        """Take a run and send its answers. Returns the requests that it did not take, to be answered one by one."""
+        """Take a run and send its answers. Returns the requests that it did not take, to be answered one by one.
+
+        A run among them is one for which nobody waits: it comes back once the answers of this one have left.
+        """
         ...
 
 
@@ -106,6 +109,7 @@ class RequestDispatcher:
         self._when_closed, self._body_limits = when_closed, body_limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way_bytes = 0
+        self._later_runs: dict[Channel, list[CommandRun]] = {}
 
     def register(self, processor: Processor, *codes: int) -> None:
         """Register ``processor`` for these codes."""
@@ -135,6 +139,8 @@ class RequestDispatcher:
 
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
         """Answer each request. Answers that are made at once keep the order of the requests."""
+        if channel in self._later_runs:
+            self._take(channel)
         for request in requests:
             if isinstance(request, CommandRun):
                 self._run(channel, request)
@@ -189,10 +195,27 @@ class RequestDispatcher:
                 requests = lane.process(channel, run)
                 refusals = [None] * len(requests)
         for request, refusal in zip(requests, refusals, strict=True):
-            if refusal is None:
-                self._respond(channel, request, self._process)
-            else:
+            if refusal is not None:
                 _reply(channel, request, refusal)
+            elif isinstance(request, CommandRun):
+                self._take_later(channel, request)
+            else:
+                self._respond(channel, request, self._process)
+
+    def _take_later(self, channel: Channel, run: CommandRun) -> None:
+        """Take a part of a run, to which the hooks have agreed, in the turn of the event loop after the next.
+
+        What was put until now is appended in the next turn, and its answers leave at the beginning of that turn. No
+        other request of the channel overtakes the run.
+        """
+        self._later_runs.setdefault(channel, []).append(run)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._take, channel)
+
+    def _take(self, channel: Channel) -> None:
+        for run in self._later_runs.pop(channel, ()):
+            for request in self._lanes[run.code].process(channel, run):
+                self._respond(channel, request, self._process)
 
     def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         refusal = self._refusal(channel, request)
@@ -229,8 +252,8 @@ class RequestDispatcher:
 
     async def drain(self) -> None:
         """Wait until all answers under way are made."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._tasks or self._later_runs:
+            await (asyncio.wait(self._tasks) if self._tasks else asyncio.sleep(0))
 
 
 async def _later(channel: Channel, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
