@@ -201,3 +201,31 @@ async def test_large_message_is_acknowledged_once_durable(tmp_path: Path) -> Non
         answer = await broker.send(body=LARGE)
         assert answer.code == ResponseCode.SUCCESS
         assert broker.server.store.flushed_offset >= int(answer.ext_fields["msgId"][-16:], 16) + len(LARGE)
+
+
+@pytest.mark.asyncio
+async def test_gathered_puts_are_in_next_append_even_if_another_gather_fails(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient(broker)
+    told: list[tuple[int, int]] = []
+    appends: list[int] = []
+    append = broker.server.store.append
+
+    def counted(appendables: list[AppendableMessage]) -> list[PutMessageResult]:
+        appends.append(len(appendables))
+        return append(appendables)
+
+    monkeypatch.setattr(broker.server.store, "append", counted)
+    puts = broker.server.puts
+    puts.before_append(lambda: put(broker, 1, b"gathered", told))
+    puts.before_append(lambda: 1 / 0)
+    put(broker, 0, b"before", told)
+    await idle(broker)
+    while len(told) < 2:
+        await asyncio.sleep(0.001)
+    puts.before_append(lambda: put(broker, 2, b"alone", told))
+    while len(told) < 3:
+        await asyncio.sleep(0.001)
+    assert appends == [2, 1]
+    assert sorted(sender for sender, _ in told) == [0, 1, 2]

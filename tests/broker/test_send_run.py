@@ -168,7 +168,8 @@ def test_run_with_any_changed_byte_is_parsed_as_by_decoder(rng: random.Random) -
 def group_of(run: SendRun, born: Host, sys_flag: int = 0) -> WireSends:
     return WireSends(
         topic=run.topic, body=run.data, queue_id=0, sys_flag=sys_flag, born_timestamp_ms=0, born_host=born,
-        reconsume_times=0, wait_store_msg_ok=True, run=run, own_properties=MARKS.encode(),
+        reconsume_times=0, wait_store_msg_ok=True, run=run, own_properties=MARKS.encode(), text=run.text,
+        columns=run.columns, largest_queue_id=run.largest_queue_id,
     )  # fmt: skip
 
 
@@ -346,14 +347,14 @@ async def test_broker_stores_run_like_separate_sends(tmp_path: Path, rng: random
 async def test_broker_processes_pipelined_sends_as_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, process = [], SendLane.process
 
-    def counted(self: SendLane, channel: Channel, run: Any) -> bool:
+    def counted(self: SendLane, channel: Channel, run: Any) -> Sequence[RemotingCommand]:
         taken.append((len(run), process(self, channel, run)))
         return taken[-1][1]
 
     monkeypatch.setattr(SendLane, "process", counted)
     read = b"".join(send_frame(n) for n in range(10))
     await feed(tmp_path, [send_frame(99), read, read], together=True, port=fixed_port())
-    assert taken == [(10, True), (10, True)]
+    assert taken == [(10, ()), (10, ())]
 
 
 @pytest.mark.asyncio
@@ -399,8 +400,8 @@ class EveryRun:
 
     find = FindSendRun()
 
-    def process(self, channel: Channel, run: CommandRun, /) -> bool:
-        return True
+    def process(self, channel: Channel, run: CommandRun, /) -> Sequence[RemotingCommand]:
+        return ()
 
 
 def test_send_hook_sees_each_request_of_run() -> None:

@@ -271,7 +271,7 @@ def test_run_is_taken_without_the_request_behind_it() -> None:
     def find(data: bytes, begin: int) -> CommandRun | None:
         return CommandRun(code, data, begin, begin + 2 * size)
 
-    connection = Connection(find_runs={code: find})
+    connection = Connection(find_runs={code: (find,)})
     assert [type(one) for one in connection.receive(send * 7, 1)] == [RemotingCommand, CommandRun]
     assert [len(connection.receive(b"", 1)) for _ in range(2)] == [1, 1]
     assert not connection.has_more

@@ -3,8 +3,11 @@
 The library is made when the package is built (``build``) and opened at the first call of a kernel (``loader``).
 
 A call converts each argument to one or more 64-bit words (a number, or the address and the lengths of an array). The
-compiled code reads them and writes its results after them. The GIL is not held during the call. The words are kept for
-the next call, which usually has the same arrays: reading an array's address takes longer than a small kernel.
+compiled code reads them and writes its results after them. The words are kept for the next call, which usually has the
+same arrays: reading an array's address takes longer than a small kernel.
+
+The GIL is not held during the call, unless the kernel ``holds_gil``. On a busy machine it takes milliseconds to get the
+GIL back from another thread, which has taken it meanwhile; a kernel of some microseconds is not worth that.
 
 Thread rule: kernels may be called from any thread.
 """
@@ -51,9 +54,10 @@ class Kernel:
     other types, and KernelsError at the first call if there is no library.
     """
 
-    def __init__(self, module: str, name: str) -> None:
+    def __init__(self, module: str, name: str, *, holds_gil: bool = False) -> None:
         self.module = module
         self.name = name
+        self._prototype = ctypes.PYFUNCTYPE if holds_gil else ctypes.CFUNCTYPE
         self._entry: KernelEntry | None = None
         self._idle: list[_Call] = []  # at most one; a call takes it, so that no other thread writes into its words
 
@@ -88,7 +92,7 @@ class Kernel:
         if self._entry is None:
             opened = library()
             address, results, wanted = opened.entry(self.full_name, self.symbol(opened.variant))
-            self._entry = KernelEntry(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address), results, wanted)
+            self._entry = KernelEntry(self._prototype(None, ctypes.c_void_p)(address), results, wanted)
         if repr(kinds) != self._entry.kinds:
             raise TypeError(f"kernel {self.full_name} takes {self._entry.kinds}, not {kinds}")
         return self._entry

@@ -33,7 +33,6 @@ from gantrymq.kernels.send_columns import (
     UNIQUE_AT,
     UNIQUE_LENGTH,
 )
-from gantrymq.model.flags import INNER_BATCH, TRANSACTION_MASK
 from gantrymq.model.message import PROPERTY_UNIQ_KEY, PROPERTY_WAIT
 
 FRAME_HEAD_SIZE = 8
@@ -159,7 +158,7 @@ def _copy_text(buf: Bytes, at: int, stop: int, text: Bytes, to: int) -> Copied:
 
 
 @rare_helper
-def _fields(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes, used: int) -> Copied:
+def _fields(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes, used: int, flags_off: int) -> Copied:
     """Read extFields, the object whose first key is at ``at``. Returns its end and the used size of ``text``."""
     seen, properties_end = 0, used
     while at < stop and buf[at] == _QUOTE:
@@ -176,7 +175,7 @@ def _fields(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes
         if end < 0 or end + 1 >= stop:
             break
         if letter >= 0:
-            if seen >> letter & 1 or not _take(buf, begin, end, letter, columns, i):
+            if seen >> letter & 1 or not _take(buf, begin, end, letter, columns, i, flags_off):
                 break
             seen |= 1 << letter
         at = end + 2
@@ -188,7 +187,7 @@ def _fields(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes
 
 
 @helper
-def _take(buf: Bytes, begin: int, end: int, letter: int, columns: Int64s, i: int) -> bool:
+def _take(buf: Bytes, begin: int, end: int, letter: int, columns: Int64s, i: int, flags_off: int) -> bool:
     """Store the value of one field. Returns False if no plain send has this value."""
     if letter == _B:
         columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i] = begin, end - begin
@@ -203,7 +202,7 @@ def _take(buf: Bytes, begin: int, end: int, letter: int, columns: Int64s, i: int
             return bool(number.value >= 0)
         if letter == _F:
             columns[SYS_FLAG, i] = number.value
-            return bool(number.value & (TRANSACTION_MASK | INNER_BATCH) == 0)
+            return bool(number.value & flags_off == 0)
         if letter == _G:
             columns[BORN_TIMESTAMP, i] = number.value
         elif letter == _H:
@@ -214,7 +213,7 @@ def _take(buf: Bytes, begin: int, end: int, letter: int, columns: Int64s, i: int
 
 
 @rare_helper
-def _header(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes, used: int) -> int:
+def _header(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes, used: int, flags_off: int) -> int:
     """Read the header ``buf[at:stop]``. Returns the used size of ``text``, or -1 if the send is not plain."""
     seen_bits, after = 0, -1
     columns[RECONSUME_TIMES, i] = 0
@@ -233,7 +232,7 @@ def _header(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes
         if bit == _HAS_FIELDS:
             if buf[begin] != _OPEN:
                 return -1
-            fields = _fields(buf, begin + 1, stop, columns, i, text, used)
+            fields = _fields(buf, begin + 1, stop, columns, i, text, used, flags_off)
             after, end = fields.end, fields.quote
         elif buf[begin] == _QUOTE and not bit:
             end = _text_end(buf, begin + 1, stop) + 1 or -1
@@ -352,7 +351,7 @@ def _is_to_same_topic(data: Bytes, columns: Int64s, i: int) -> bool:
 
 @kernel
 def read_sends(
-    data: Bytes, start: int, columns: Int64s, text: Bytes, acted_on: Bytes, ends: Int64s, seen: Int64s
+    data: Bytes, start: int, columns: Int64s, text: Bytes, acted_on: Bytes, ends: Int64s, seen: Int64s, flags_off: int
 ) -> tuple[int, int, int, int, int, int, int, int]:
     """Read plain sends to one topic from the frames at ``data[start:]``.
 
@@ -360,7 +359,7 @@ def read_sends(
     ``end`` is after the last of them. ``columns[:, :count]`` has the rows of ``send_columns``. ``text[:used]`` gets
     their properties without escapes, each with its last separator; the run ends if it has no more room. ``acted_on``
     has the names of properties that a broker acts on, each ending at one of ``ends``. ``seen`` is working memory of 2 *
-    ``MAX_NAMES``.
+    ``MAX_NAMES``. A plain send has none of ``flags_off`` in its sysFlag.
     """
     count, at, used, bodies, ids, body, properties, queue = 0, start, 0, 0, 0, 0, 0, 0
     while count < columns.shape[1] and data.size - at >= FRAME_HEAD_SIZE:
@@ -370,7 +369,7 @@ def read_sends(
         if length < 4 or end > data.size or header < 0 or header >= length - 4:
             break
         body_at = at + FRAME_HEAD_SIZE + header
-        after = _header(data, at + FRAME_HEAD_SIZE, body_at, columns, count, text, used)
+        after = _header(data, at + FRAME_HEAD_SIZE, body_at, columns, count, text, used, flags_off)
         if after <= used or after + 1 > text.size:
             break
         if text[after - 1] != PROPERTY_SEPARATOR:

@@ -10,7 +10,7 @@ Source: NettyDecoder, NettyRemotingAbstract (responseTable, scanResponseTable).
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from gantrymq.errors import RemotingCommandError
@@ -27,7 +27,7 @@ _STALE_DEADLINES = 1024  # entries of answered requests that may stay in the hea
 _SMALL_CHUNK_BYTES = 16 * 1024  # each chunk has a cost as an object, with asyncio whole pages; copying it is cheap
 _LARGE_BYTES = 64 * 1024  # the header of a larger frame is examined before its body has arrived
 _SHORTEST = 4  # the smallest value of the length field, which counts the header length word
-# A producer's decisions and half messages take turns, so that they make no runs.
+# A producer's decisions and half messages; most of them are in runs.
 _SHORT_WORK = frozenset((int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.END_TRANSACTION)))
 _MAX_TOGETHER, _SHORT_BYTES = 8, 16 * 1024
 _REMOTING_ONLY = "this port speaks only RocketMQ's remoting protocol"
@@ -52,16 +52,17 @@ _KAFKA_API_VERSIONS, _KAFKA_NEWEST_VERSION = b"\0\x12\0", 16
 
 
 class FindRun(Protocol):
-    """Finds runs of requests that have this ``code``."""
+    """Finds runs with this ``code``. It is asked behind a request that has one of the codes ``after``."""
 
     code: int
+    after: tuple[int, ...]
 
     def __call__(self, data: bytes, begin: int) -> CommandRun | None:
         """The run at ``data[begin:]``, which has a whole frame and the head of the next. None if they are no run."""
         ...
 
 
-FindRuns = Mapping[int, FindRun]  # by the code
+FindRuns = Mapping[int, Sequence[FindRun]]  # by the code, in the order in which they are asked
 
 
 class Connection:
@@ -221,8 +222,12 @@ class Connection:
 
     def _run_at(self, data: bytes, position: int, end: int) -> CommandRun | None:
         """The run that begins with the frame at ``data[position:end]``, or None."""
-        find = self._find_runs.get(self._last_code)
-        return find(data, position) if find is not None and end + FRAME_HEAD.size <= len(data) else None
+        finds = self._find_runs.get(self._last_code)
+        if finds is not None and end + FRAME_HEAD.size <= len(data):
+            for find in finds:
+                if (run := find(data, position)) is not None:
+                    return run
+        return None
 
     def _wrong_lengths(self, data: bytes, position: int) -> str:
         """An error text: what is wrong with a frame's lengths, and which other protocol its bytes belong to."""

@@ -90,6 +90,7 @@ class PutQueue:
         self._senders_apart: Counter[Hashable] = Counter()
         self._is_preparing = False  # whether the first put of _apart is being prepared
         self._room = AdmissionLimit(config)
+        self._gathers: list[Callable[[], None]] = []
 
     def check(self, appendable: Appendable) -> PutMessageStatus:
         """Whether the store would take a put now: PUT_OK, or the reason why not."""
@@ -131,10 +132,16 @@ class PutQueue:
         if waiting.size_bytes >= _LARGE_BYTES or (self._apart and sender in self._senders_apart):
             self._wait_apart(waiting)
             return True
-        if not self._waiting:
+        if not self._waiting and not self._gathers:
             self._loop.call_soon(self._append)
         self._waiting.append(waiting)
         return True
+
+    def before_append(self, gather: Callable[[], None]) -> None:
+        """Call ``gather`` once, just before the next append. What it puts is appended then, too."""
+        if not self._waiting and not self._gathers:
+            self._loop.call_soon(self._append)
+        self._gathers.append(gather)
 
     async def put_wait(self, appendable: Appendable, sender: Hashable) -> PutMessageResult | None:
         """Put, and return the result once it is there; None if the broker is busy."""
@@ -147,6 +154,8 @@ class PutQueue:
         return await stored if self.put(appendable, sender, done) else None
 
     def _append(self) -> None:
+        if self._gathers:
+            self._gather()
         began = self._loop.time()
         while self._waiting:
             self._drop_late(self._waiting, began)
@@ -155,6 +164,14 @@ class PutQueue:
             if self._put_all(puts) and self._waiting:
                 self._loop.call_soon(self._append)
                 return
+
+    def _gather(self) -> None:
+        for gather in self._gathers:  # their puts find this append under way
+            try:
+                gather()
+            except Exception:
+                log.exception("puts could not be gathered")
+        self._gathers.clear()
 
     def _put_all(self, puts: list[_Waiting], checked: asyncio.Future[PutMessageStatus] | None = None) -> bool:
         """Append puts, or the one that was ``checked``, and acknowledge them. Returns False if the append failed."""

@@ -62,7 +62,7 @@ ACTED_ON = frozenset(
         *(PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER, *TIMER_PROPERTIES),
     }
 )
-_ACTED_ON_IN_HALF = ACTED_ON - {PROPERTY_TRANSACTION_PREPARED} | {
+ACTED_ON_IN_HALF = ACTED_ON - {PROPERTY_TRANSACTION_PREPARED} | {
     *(PROPERTY_TRANSACTION_ID, PROPERTY_REAL_TOPIC, PROPERTY_REAL_QUEUE_ID, PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS),
     *(PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET),
 }
@@ -177,7 +177,7 @@ class _PreparedPositions(NamedTuple):
 @lru_cache(maxsize=1024)
 def _prepared_positions(names: tuple[str, ...]) -> _PreparedPositions | None:
     """The positions of the values that :func:`prepared_properties` reads; None if the names are not plain."""
-    positions = _positions(names, _ACTED_ON_IN_HALF)
+    positions = _positions(names, ACTED_ON_IN_HALF)
     others = _value_at(names, PROPERTY_TRANSACTION_PREPARED), _value_at(names, PROPERTY_PRODUCER_GROUP)
     return None if positions is None or _NOT_THERE in others else _PreparedPositions(*positions, *others)
 

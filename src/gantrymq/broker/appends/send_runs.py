@@ -1,17 +1,18 @@
 """Runs of plain sends: found in the bytes that were received, and written as records, by kernels.
 
 A run consists of the plain sends to one topic that one read of a connection brought. No send of it becomes an object:
-a kernel reads the frames into columns, and another one writes the records from the columns and the frames.
+a kernel reads the frames into columns, and another one writes the records from the columns and the frames. Half
+messages are read and written by the same kernels (:mod:`gantrymq.broker.transactions.transaction_runs`).
 
 Source: SendMessageRequestHeaderV2, MessageExtEncoder.encode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +34,11 @@ from gantrymq.store.log.appendable import NextOffsets, template_of
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.put_result import PutMessageResult
 
+SHARE_OF_A_FILE = 256  # a run is written in one piece, so it may leave up to 1/256 of a file empty
 _MAX_SENDS = 512
 _TEXT_BYTES = 256 * 1024
 _HEADER_LENGTH_MASK = 0xFFFFFF
-_CODE, _PREPARED = b'"code":%d' % RequestCode.SEND_MESSAGE_V2, PROPERTY_TRANSACTION_PREPARED.encode()
+SEND_CODE, PREPARED_NAME = b'"code":%d' % RequestCode.SEND_MESSAGE_V2, PROPERTY_TRANSACTION_PREPARED.encode()
 _FEWEST = 2  # a single send is as fast on the ordinary path
 
 
@@ -79,37 +81,32 @@ class SendRun(CommandRun):
             yield data[at + FRAME_HEAD.size : body_at], data[body_at : (at := body_at + length)]
 
 
-class FindSendRun:
-    """Finds runs of SEND_MESSAGE_V2. It reuses its own buffers. Thread rule: the event loop's thread."""
+RunT = TypeVar("RunT", bound=SendRun)
 
-    code = int(RequestCode.SEND_MESSAGE_V2)
 
-    def __init__(self) -> None:
-        names = [name.encode() for name in sorted(ACTED_ON)]
-        self._acted_on = read_only(b"".join(names))
+class ReadSends:
+    """Reads frames of sends into columns. It reuses its own buffers. Thread rule: the event loop's thread.
+
+    A send ends the reading if it has a property of ``acted_on``, or one of ``flags_off`` in its sysFlag.
+    """
+
+    def __init__(self, acted_on: Iterable[str], flags_off: int) -> None:
+        names = [name.encode() for name in sorted(acted_on)]
+        self._acted_on, self._flags_off = read_only(b"".join(names)), flags_off
         self._ends = np.cumsum([len(name) for name in names], dtype=np.int64)
         self._columns = np.empty((send_columns.N_ROWS, _MAX_SENDS), np.int64)
         self._seen = np.empty((2, send_columns.MAX_NAMES), np.int64)
         self._text = np.empty(_TEXT_BYTES, np.uint8)
 
-    def __call__(self, data: bytes, begin: int) -> SendRun | None:
-        """The run of plain sends at ``data[begin:]``; None if there are fewer than two.
-
-        Calling the kernel costs more than decoding a header. So it is not called for other requests, nor for messages
-        of transactions, which alternate with decisions.
-        """
-        if len(data) - begin < FRAME_HEAD.size:
-            return None
-        header_end = begin + FRAME_HEAD.size + (FRAME_HEAD.unpack_from(data, begin)[1] & _HEADER_LENGTH_MASK)
-        if data.find(_CODE, begin, header_end) < 0 or data.find(_PREPARED, begin, header_end) >= 0:
-            return None
+    def __call__(self, data: bytes, begin: int, run_class: type[RunT]) -> RunT | None:
+        """The sends at ``data[begin:]`` up to the first that is not plain; None if there is none."""
         wire, columns = read_only(data), self._columns
         count, end, used, bodies, keys, body, properties, queue_id = read_sends(
-            wire, begin, columns, self._text, self._acted_on, self._ends, self._seen
+            wire, begin, columns, self._text, self._acted_on, self._ends, self._seen, self._flags_off
         )
-        if count < _FEWEST:
+        if not count:
             return None
-        run = SendRun(self.code, data, begin, end)
+        run = run_class(int(RequestCode.SEND_MESSAGE_V2), data, begin, end)
         run.wire, run.text = wire, self._text[:used].copy()
         run.columns = columns[:, :count].copy()
         topic_at, length = int(columns[send_columns.TOPIC_AT, 0]), int(columns[send_columns.TOPIC_LENGTH, 0])
@@ -117,6 +114,30 @@ class FindSendRun:
         run.body_bytes, run.unique_key_bytes, run.largest_queue_id = bodies, keys, queue_id
         run.longest_body_bytes, run.longest_properties_bytes = body, properties
         return run
+
+
+class FindSendRun:
+    """Finds runs of SEND_MESSAGE_V2."""
+
+    code = int(RequestCode.SEND_MESSAGE_V2)
+    after: tuple[int, ...] = (code,)
+
+    def __init__(self) -> None:
+        self._read = ReadSends(ACTED_ON, flags.TRANSACTION_MASK | flags.INNER_BATCH)
+
+    def __call__(self, data: bytes, begin: int) -> SendRun | None:
+        """The run of plain sends at ``data[begin:]``; None if there are fewer than two.
+
+        Calling the kernel costs more than decoding a header. So it is not called for other requests, nor for messages
+        of transactions.
+        """
+        if len(data) - begin < FRAME_HEAD.size:
+            return None
+        header_end = begin + FRAME_HEAD.size + (FRAME_HEAD.unpack_from(data, begin)[1] & _HEADER_LENGTH_MASK)
+        if data.find(SEND_CODE, begin, header_end) < 0 or data.find(PREPARED_NAME, begin, header_end) >= 0:
+            return None
+        run = self._read(data, begin, SendRun)
+        return run if run is not None and len(run) >= _FEWEST else None
 
 
 class _Common(NamedTuple):
@@ -144,29 +165,35 @@ def _common(topic: str, born_host: Host, store_host: Host, own_properties: bytes
 class WireSends(WireRecords):
     """A run of SEND_MESSAGE_V2. ``own_properties`` is appended to the properties of each message.
 
-    ``sys_flag`` is added to each message's own. ``queue_id`` is that of the first message, ``body`` has their frames.
+    ``text`` and ``columns`` have what is stored: those of the run, or others for messages that are stored as half
+    messages. ``sys_flag`` is added to each message's own, ``flags_off`` is removed from it. ``queue_id`` is that of the
+    first message, ``body`` has their frames.
     """
 
     run: SendRun
     own_properties: bytes
+    text: Bytes
+    columns: NDArray[np.int64]
+    largest_queue_id: int
+    flags_off: int = 0
 
     def measure(self, store_host: Host) -> int:
         """The size of their records in bytes."""
         run, each = self.run, self.template(store_host).size_bytes + len(self.own_properties)
-        return len(run) * each + run.body_bytes + len(run.text)
+        return len(run) * each + run.body_bytes + len(self.text)
 
     def append(
         self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
     ) -> PutMessageResult:
         """Write the records at the end of a file that has room, each with the next offset of its queue."""
-        run, topic, begin = self.run, self.topic, file.wrote_position
-        common, columns = _common(self.topic, self.born_host, store_host, self.own_properties), self.run.columns
-        before = [next_offsets.get((topic, queue_id), 0) for queue_id in range(run.largest_queue_id + 1)]
+        topic, columns, begin = self.topic, self.columns, file.wrote_position
+        common = _common(topic, self.born_host, store_host, self.own_properties)
+        before = [next_offsets.get((topic, queue_id), 0) for queue_id in range(self.largest_queue_id + 1)]
         offsets = np.array(before, np.int64)
         end = encode_sends(
-            file.write_array, begin, file.file_from_offset, run.wire, run.text, columns, common.front, common.topic,
-            common.own_properties, common.host_flags | self.sys_flag, flags.HOSTS_V6, common.store_timestamp_at,
-            store_timestamp_ms, offsets,
+            file.write_array, begin, file.file_from_offset, self.run.wire, self.text, columns, common.front,
+            common.topic, common.own_properties, common.host_flags | self.sys_flag, flags.HOSTS_V6 | self.flags_off,
+            common.store_timestamp_at, store_timestamp_ms, offsets,
         )  # fmt: skip
         file.advance(end - begin)
         for queue_id, (old, new) in enumerate(zip(before, offsets.tolist(), strict=True)):
@@ -182,9 +209,8 @@ class WireSends(WireRecords):
         """The result of each message, after all were stored."""
         ends = [*result.phy_offsets[1:], result.end_offset]
         rows = zip(
-            self.run.columns[QUEUE_ID].tolist(), self.run.columns[QUEUE_OFFSET].tolist(), result.phy_offsets, ends,
-            strict=True,
-        )  # fmt: skip
+            self.columns[QUEUE_ID].tolist(), self.columns[QUEUE_OFFSET].tolist(), result.phy_offsets, ends, strict=True
+        )
         return [
             PutMessageResult(
                 result.status, self.topic, queue_id, begin, queue_offset, end - begin, result.store_timestamp_ms,

@@ -85,6 +85,7 @@ class FindAckRun:
     """Finds runs of ACK_MESSAGE."""
 
     code = int(RequestCode.ACK_MESSAGE)
+    after: tuple[int, ...] = (code,)
 
     def __call__(self, data: bytes, begin: int) -> AckRun | None:
         """The run of acknowledgements at ``data[begin:]``; None if there are fewer than two.

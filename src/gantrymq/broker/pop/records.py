@@ -47,7 +47,7 @@ def checkpoint_message(point: PopCheckpoint, topic: str, queue_id: int, now_ms: 
     """
     unique_key = f"{_named(point.key)}@{CHECKPOINT_TAG}"
     deliver_ms = point.revive_time_ms - AHEAD_MS
-    body = encode_pop_checkpoint(replace(point, acked=0))
+    body = encode_pop_checkpoint(replace(point, acked=0) if point.acked else point)
     message = _message(topic, queue_id, body, CHECKPOINT_TAG, unique_key, deliver_ms, now_ms, host)
     message.wait_store_msg_ok = False
     return message

@@ -12,7 +12,6 @@ Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, EscapeBri
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -64,7 +63,6 @@ class ReviveLog:
         self._puts, self._timers, self.host = storage.puts, storage.store.timers, storage.store.store_host
         self.topic = names.REVIVE_TOPIC_PREFIX + config.broker.broker_cluster_name
         self._acks: dict[_AckRecord, _Acks] = {}
-        self._loop = asyncio.get_running_loop()
 
     @property
     def has_timers(self) -> bool:
@@ -93,7 +91,7 @@ class ReviveLog:
         """
         record = _AckRecord(ack.key, queue_id, deliver_ms)
         if not self._acks:
-            self._loop.call_soon(self.put_acks)
+            self._puts.before_append(self.put_acks)
         acks = self._acks.setdefault(record, _Acks(requests=0))
         acks.offsets += ack.offsets
         acks.is_batch |= ack.is_batch

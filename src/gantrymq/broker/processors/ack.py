@@ -35,6 +35,7 @@ from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import CommandRun, RemotingCommand, encode_command
+from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -340,9 +341,9 @@ class AckLane:
     def __init__(self, acks: AckMessageProcessor) -> None:
         self._acks, self.find = acks, FindAckRun()
 
-    def process(self, channel: Channel, run: CommandRun) -> bool:
-        """Take a run. Returns False if its acknowledgements must be processed one by one."""
-        return isinstance(run, AckRun) and self._acks.run(channel, run)
+    def process(self, channel: Channel, run: CommandRun) -> Sequence[RemotingCommand]:
+        """Take a run, or return its acknowledgements."""
+        return () if isinstance(run, AckRun) and self._acks.run(channel, run) else split_run(run)
 
 
 def _processor(context: BrokerContext) -> AckMessageProcessor:

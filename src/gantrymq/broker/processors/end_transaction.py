@@ -11,12 +11,15 @@ Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from gantrymq.broker import names, refusals
 from gantrymq.broker.acl.permissions import UPDATE, end_transaction, on, topic_in
 from gantrymq.broker.answers import Answers
+from gantrymq.broker.appends.put_group import PutGroup
+from gantrymq.broker.appends.send_runs import SHARE_OF_A_FILE
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
 from gantrymq.broker.processors.route import Route, Routes
@@ -25,6 +28,7 @@ from gantrymq.broker.tables.tables import Tables
 from gantrymq.broker.transactions.decisions import Decision, Decisions
 from gantrymq.broker.transactions.half_messages import immunity_ms, real_queue, resumed_message
 from gantrymq.broker.transactions.open_halves import OpenHalf, open_half
+from gantrymq.broker.transactions.transaction_runs import EndRequest, EndRun
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
@@ -34,9 +38,10 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import ONEWAY_FLAG, RemotingCommand, encode_command
 from gantrymq.remoting.headers.send import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from gantrymq.remoting.quick_answers import encode_successes
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import Answer
-from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.remoting.transport.dispatcher import Answer, RequestRefused
+from gantrymq.store.log.appendable import Appendable, AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
 _NOT_FOUND = "Find prepared transaction message failed"
@@ -74,14 +79,16 @@ class EndTransactionProcessor:
         header = request.read(EndTransactionRequestHeader)
         if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return None
-        half = self._decisions.take_kept(header.commit_log_offset)
-        if half is not None:
-            return self._end(channel, request, header, half)
-        is_fresh = self._decisions.is_fresh(header.commit_log_offset)
-        fresh = self._store.message_at(header.commit_log_offset) if is_fresh else None
-        if fresh is not None and fresh.topic == names.TRANS_HALF_TOPIC:
-            return self._end(channel, request, header, open_half(fresh))
-        return self._end_queued(channel, request)
+        half = self._new_half(header.commit_log_offset)
+        return self._end_queued(channel, request) if half is None else self._end(channel, request, header, half)
+
+    def _new_half(self, phy_offset: int) -> OpenHalf | None:
+        """The half message at an offset of the log, if it was just stored; else None."""
+        half = self._decisions.take_kept(phy_offset)
+        if half is not None or not self._decisions.is_fresh(phy_offset):
+            return half
+        fresh = self._store.message_at(phy_offset)
+        return open_half(fresh) if fresh is not None and fresh.topic == names.TRANS_HALF_TOPIC else None
 
     def _end_once_queued(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         header = request.read(EndTransactionRequestHeader)
@@ -101,12 +108,24 @@ class EndTransactionProcessor:
         refusal = self._answers.refusal(channel, request)
         if refusal is not None:
             return refusal
+        decision = self._begin(header, half)
+        if header.commit_or_rollback == TRANSACTION_ROLLBACK:
+            self._rolled_back(decision, half)
+            return request.response(ResponseCode.SUCCESS)
+        committed = partial(self._committed, channel, request, decision, half.born_timestamp_ms)
+        if not self._puts.put(half.final(), channel, committed):
+            self._decisions.cancel(decision)
+            raise refusals.overload()
+        return None
+
+    def _begin(self, header: EndTransactionRequestHeader, half: OpenHalf) -> Decision:
+        """Begin a decision. Raises RequestRefused."""
         if self._is_late(header, half):
-            return request.response(ResponseCode.ILLEGAL_OPERATION)
+            raise RequestRefused(ResponseCode.ILLEGAL_OPERATION)
         wrong = _wrong(header, half)
         queue = half.real_queue
         if wrong is not None or queue is None:
-            return request.response(ResponseCode.SYSTEM_ERROR, wrong or _NOT_FOUND)
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, wrong or _NOT_FOUND)
         is_commit, (topic, _) = header.commit_or_rollback == TRANSACTION_COMMIT, queue
         if is_commit and topic not in self._topics:  # the topic was deleted: a put would create its queues again
             raise refusals.topic_missing(topic, refusals.APPLY_TO_COMMIT)
@@ -114,17 +133,85 @@ class EndTransactionProcessor:
             raise refusals.overload()
         decision = self._decisions.begin(half.queue_id, half.queue_offset)
         if decision is None:
-            return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
-        if not is_commit:
-            self._decisions.finish(decision)
-            self._metrics.add(topic, -1)
-            self._measures.meter.rolled_back(topic)
-            return request.response(ResponseCode.SUCCESS)
-        committed = partial(self._committed, channel, request, decision, half.born_timestamp_ms)
-        if not self._puts.put(half.final(), channel, committed):
-            self._decisions.cancel(decision)
-            raise refusals.overload()
-        return None
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        return decision
+
+    def _rolled_back(self, decision: Decision, half: OpenHalf) -> None:
+        self._decisions.finish(decision)
+        if half.real_queue is not None:
+            self._metrics.add(half.real_queue[0], -1)
+            self._measures.meter.rolled_back(half.real_queue[0])
+
+    # The decisions of one read
+
+    def run(self, channel: Channel, run: EndRun) -> Sequence[RemotingCommand]:
+        """Take the decisions of one read. Returns those that must be taken one by one: their half message is old."""
+        if self._answers.access is not None:
+            return [run.request_of(end) for end in run.ends]
+        left: list[RemotingCommand] = []
+        rolled_back: list[EndRequest] = []
+        commits: list[_Commit] = []
+        for end in run.ends:
+            header = end.ext_fields
+            if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+                continue
+            half = self._new_half(header.commit_log_offset)
+            if half is None:
+                left.append(run.request_of(end))
+                continue
+            try:
+                decision = self._begin(header, half)
+            except RequestRefused as refusal:
+                request = run.request_of(end)
+                channel.respond(request, refusal.answer(request))
+                continue
+            if header.commit_or_rollback == TRANSACTION_ROLLBACK:
+                self._rolled_back(decision, half)
+                rolled_back.append(end)
+            else:
+                commits.append(_Commit(end, decision, half.born_timestamp_ms, half.final()))
+        if rolled_back:
+            _succeed(channel, run.part(rolled_back))
+        for together in _puts_of(commits, self._config.store.mapped_file_size_commit_log // SHARE_OF_A_FILE):
+            group = PutGroup([commit.final for commit in together])
+            committed = partial(self._committed_together, channel, run, together, group)
+            if not self._puts.put(group, channel, committed, requests=len(together)):
+                for commit in together:
+                    self._decisions.cancel(commit.decision)
+                left += [run.request_of(commit.end) for commit in together]
+        return left
+
+    def _committed_together(
+        self,
+        channel: Channel,
+        run: EndRun,
+        commits: Sequence[_Commit],
+        group: PutGroup,
+        result: PutMessageResult | None,
+        busy: str | None,
+    ) -> None:
+        is_stored = result is not None and result.is_stored
+        results = group.results if is_stored else [result] * len(commits)
+        done: list[EndRequest] = []
+        stored: dict[str, list[int]] = {}  # the sizes by topic
+        now_ms = self._clock.now_ms()
+        for commit, own in zip(commits, results, strict=True):
+            if own is not None and own.is_stored:
+                self._decisions.finish(commit.decision)
+                self._measures.meter.committed(own.topic, max(now_ms - commit.born_timestamp_ms, 0) // 1000)
+                stored.setdefault(own.topic, []).append(own.size_bytes)
+                done.append(commit.end)
+            else:
+                self._decisions.cancel(commit.decision)
+                request = run.request_of(commit.end)
+                channel.respond(request, request.response(*self._failure(own, busy)))
+        for topic, sizes in stored.items():
+            self._metrics.add(topic, -len(sizes))
+            self._measures.stats.put(topic, len(sizes), sum(sizes), puts=len(sizes))
+        if done:
+            _succeed(channel, run.part(done))
+
+    # One decision is stored
 
     def _committed(
         self,
@@ -199,6 +286,35 @@ class EndTransactionProcessor:
         return None
 
 
+class _Commit(NamedTuple):
+    """A decision whose final message is put together with others."""
+
+    end: EndRequest
+    decision: Decision
+    born_timestamp_ms: int
+    final: Appendable
+
+
+def _puts_of(commits: list[_Commit], max_bytes: int) -> Iterator[list[_Commit]]:
+    """Parts of at least one commit, with bodies of up to ``max_bytes`` together: each part is in one file."""
+    part: list[_Commit] = []
+    size_bytes = 0
+    for commit in commits:
+        size_bytes += commit.final.body_bytes
+        if part and size_bytes > max_bytes:
+            yield part
+            part, size_bytes = [], commit.final.body_bytes
+        part.append(commit)
+    if part:
+        yield part
+
+
+def _succeed(channel: Channel, run: EndRun) -> None:
+    """Answer decisions that succeeded. Nearly all are one-way."""
+    waiting = [end.opaque for end in run.ends if not end.flag & ONEWAY_FLAG]
+    channel.respond_bytes(run, ResponseCode.SUCCESS, (encode_successes(waiting),) if waiting else ())
+
+
 def _wrong(header: EndTransactionRequestHeader, half: OpenHalf) -> str | None:
     """The difference between a request and its half message, as a text; None if they agree (checkPrepareMessage)."""
     if half.producer_group != header.producer_group:
@@ -208,9 +324,9 @@ def _wrong(header: EndTransactionRequestHeader, half: OpenHalf) -> str | None:
     return None
 
 
-def routes(context: BrokerContext) -> Routes:
-    """The rows of transactions."""
-    processor = EndTransactionProcessor(
+def end_transaction_processor(context: BrokerContext) -> EndTransactionProcessor:
+    """The processor of a broker."""
+    return EndTransactionProcessor(
         context.config,
         context.clock,
         context.storage,
@@ -219,6 +335,11 @@ def routes(context: BrokerContext) -> Routes:
         context.measures,
         context.answers,
     )
+
+
+def routes(context: BrokerContext) -> Routes:
+    """The rows of transactions."""
+    processor = end_transaction_processor(context)
     may_end = end_transaction(context.storage.records.real_topic_at)
     return {
         RequestCode.END_TRANSACTION: Route(processor.end, may_end, after_dispatch=False),

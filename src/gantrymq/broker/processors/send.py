@@ -17,6 +17,7 @@ from gantrymq.broker.acl.permissions import send
 from gantrymq.broker.answers import Answers
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.send_properties import read_properties
+from gantrymq.broker.appends.send_runs import WireSends
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
 from gantrymq.broker.processors.route import Route, Routes
@@ -25,7 +26,9 @@ from gantrymq.broker.processors.send_steps import Send, SendSteps
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.metrics import TransactionMetrics
+from gantrymq.broker.transactions.open_halves import PreparedMessage
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
+from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_OFFSET
 from gantrymq.model.message import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_UNIQ_KEY
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -86,6 +89,17 @@ class StoredSends:
         code, remark = (ResponseCode.SUCCESS, None) if is_ok else self._failure(result, busy)
         pieces = () if send.request.flag & ONEWAY_FLAG else self._frame(send, result, code, remark)
         self._respond(send.channel, send.request, code, pieces, send.topic)
+
+    def stored_halves(self, halves: WireSends, prepared: Sequence[PreparedMessage], result: PutMessageResult) -> None:
+        """Note a run of half messages that was stored."""
+        self._measures.stored_run(halves, result)
+        decisions, columns = self._decisions, halves.columns
+        for message, queue_offset, phy_offset in zip(
+            prepared, columns[QUEUE_OFFSET].tolist(), columns[PHY_OFFSET].tolist(), strict=True
+        ):
+            decisions.stored(phy_offset)
+            decisions.keep(phy_offset, message.stored(queue_offset, phy_offset), message.size_bytes)
+        self._transactions.add(halves.run.topic, len(prepared))
 
     def _failure(self, result: PutMessageResult | None, busy: str | None) -> tuple[int, str | None]:
         """The code of a put that is not simply OK, and its remark, which a stored message does not have."""

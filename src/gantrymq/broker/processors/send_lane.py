@@ -8,6 +8,7 @@ Source: SendMessageProcessor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -17,7 +18,7 @@ from gantrymq.broker import names
 from gantrymq.broker.answers import Answers
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.send_properties import broker_properties
-from gantrymq.broker.appends.send_runs import FindSendRun, SendRun, WireSends
+from gantrymq.broker.appends.send_runs import SHARE_OF_A_FILE, FindSendRun, SendRun, WireSends
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.measures import Measures
 from gantrymq.broker.processors.send import StoredSends, send_answers, stored_sends
@@ -33,7 +34,7 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import ResponseCode
-from gantrymq.remoting.command import CommandRun
+from gantrymq.remoting.command import CommandRun, RemotingCommand
 from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport.channel import Channel
@@ -41,35 +42,25 @@ from gantrymq.remoting.transport.dispatcher import RequestRefused
 from gantrymq.store.put_result import PutMessageResult
 
 _MAX_QUEUES = 64
-_SHARE_OF_A_FILE = 256  # a run is written in one piece, so it may leave up to 1/256 of a file empty
 _NUMBERS_BYTES = 96  # the size of an answer without its template and UNIQ_KEY: its head and numbers
 
 
-class SendLane:
-    """Puts runs into ``puts``. ``sends`` answers the sends of a run that is not stored as a whole."""
+class RunChecks:
+    """The checks of a run of sends as a whole, for plain sends and for half messages."""
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        topics: TopicConfigManager,
-        puts: PutQueue,
-        checks: SendChecks,
-        sends: StoredSends,
-        measures: Measures,
-        answers: Answers,
-    ) -> None:
-        self._config, self._topics, self._puts, self._checks = config, topics, puts, checks
-        self._sends, self._measures, self._answers = sends, measures, answers
-        self.find = FindSendRun()
+    def __init__(self, config: LiveConfig, topics: TopicConfigManager, checks: SendChecks) -> None:
+        self._config, self._topics, self._checks = config, topics, checks
 
-    def process(self, channel: Channel, run: CommandRun) -> bool:
-        """Take a run. Returns False if its sends must be processed one by one."""
-        if not isinstance(run, SendRun) or self._topics.get(run.topic) is None:
-            return False
+    @property
+    def own_properties(self) -> bytes:
+        """The encoded properties that the broker adds to each message."""
         broker = self._config.broker
-        own_properties = broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on).encode()
-        if not self._is_plain(run, own_properties):
-            return False
+        return broker_properties(broker.region_id, broker.broker_cluster_name, broker.trace_on).encode()
+
+    def added_flags(self, channel: Channel, run: SendRun) -> int | None:
+        """The sysFlag to add to each message. None if the sends must be processed one by one."""
+        if self._topics.get(run.topic) is None or not self._is_plain(run):
+            return None
         header = SendMessageRequestHeaderV2(
             producer_group="",
             topic=run.topic,
@@ -81,34 +72,63 @@ class SendLane:
             flag=0,
         )
         try:
-            topic = self._checks.check(channel, header)
+            return sys_flag(header, self._checks.check(channel, header))
         except RequestRefused:
-            return False
-        sends = WireSends(
-            topic=run.topic,
-            body=run.data[run.begin : run.end],
-            queue_id=int(run.columns[send_columns.QUEUE_ID, 0]),
-            sys_flag=sys_flag(header, topic),
-            born_timestamp_ms=0,
-            born_host=Host.parse(channel.address),
-            reconsume_times=0,
-            wait_store_msg_ok=True,
-            run=run,
-            own_properties=own_properties,
-        )
-        return self._puts.put(sends, channel, partial(self._stored, channel, sends), requests=len(run))
+            return None
 
-    def _is_plain(self, run: SendRun, own_properties: bytes) -> bool:
+    def _is_plain(self, run: SendRun) -> bool:
         store = self._config.store
         return (
             len(run.topic) <= MAX_TOPIC_LENGTH_V1
             and not run.topic.startswith(names.RETRY_PREFIX)
             and run.longest_body_bytes <= store.max_message_size_bytes
-            and run.longest_properties_bytes + len(own_properties) <= MAX_PROPERTIES_LENGTH
+            and run.longest_properties_bytes + len(self.own_properties) <= MAX_PROPERTIES_LENGTH
             and run.largest_queue_id < _MAX_QUEUES
-            and (run.end - run.begin) * _SHARE_OF_A_FILE <= store.mapped_file_size_commit_log
+            and (run.end - run.begin) * SHARE_OF_A_FILE <= store.mapped_file_size_commit_log
             and not store.enabled_append_prop_crc
         )
+
+
+class SendLane:
+    """Puts runs into ``puts``. ``sends`` answers the sends of a run that is not stored as a whole."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        puts: PutQueue,
+        checks: RunChecks,
+        sends: StoredSends,
+        measures: Measures,
+        answers: Answers,
+    ) -> None:
+        self._config, self._puts, self._checks = config, puts, checks
+        self._sends, self._measures, self._answers = sends, measures, answers
+        self.find = FindSendRun()
+
+    def process(self, channel: Channel, run: CommandRun) -> Sequence[RemotingCommand]:
+        """Take a run, or return its sends."""
+        return () if isinstance(run, SendRun) and self._put(channel, run) else split_run(run)
+
+    def _put(self, channel: Channel, run: SendRun) -> bool:
+        added_flags = self._checks.added_flags(channel, run)
+        if added_flags is None:
+            return False
+        sends = WireSends(
+            topic=run.topic,
+            body=run.data[run.begin : run.end],
+            queue_id=int(run.columns[send_columns.QUEUE_ID, 0]),
+            sys_flag=added_flags,
+            born_timestamp_ms=0,
+            born_host=Host.parse(channel.address),
+            reconsume_times=0,
+            wait_store_msg_ok=True,
+            run=run,
+            own_properties=self._checks.own_properties,
+            text=run.text,
+            columns=run.columns,
+            largest_queue_id=run.largest_queue_id,
+        )
+        return self._puts.put(sends, channel, partial(self._stored, channel, sends), requests=len(run))
 
     def _stored(self, channel: Channel, sends: WireSends, result: PutMessageResult | None, busy: str | None) -> None:
         run, is_stored = sends.run, result is not None and result.is_stored
@@ -138,14 +158,18 @@ def _template(region: str, trace_on: bool, store_host: Host) -> tuple[Bytes, NDA
     return read_only(b"".join(pieces)), np.cumsum([len(piece) for piece in pieces[:-1]], dtype=np.int64)
 
 
+def run_checks(context: BrokerContext) -> RunChecks:
+    """The checks of a broker."""
+    config, topics = context.config, context.tables.topics
+    return RunChecks(config, topics, SendChecks(config, context.clock, topics))
+
+
 def send_lane(context: BrokerContext) -> SendLane:
     """The lane of a broker."""
-    config, topics = context.config, context.tables.topics
     return SendLane(
-        config,
-        topics,
+        context.config,
         context.storage.puts,
-        SendChecks(config, context.clock, topics),
+        run_checks(context),
         stored_sends(context),
         context.measures,
         context.answers,

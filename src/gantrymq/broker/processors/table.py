@@ -40,6 +40,7 @@ from gantrymq.broker.processors import (
 from gantrymq.broker.processors.ack import ack_lane
 from gantrymq.broker.processors.route import Route, Routes
 from gantrymq.broker.processors.send_lane import send_lane
+from gantrymq.broker.processors.transaction_lane import transaction_lane
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import MAX_FRAME_BYTES
 from gantrymq.remoting.transport.channel import Channel
@@ -85,7 +86,7 @@ def dispatcher(
         {code: _processor(route, context.answers.caught_up) for code, route in table.items()},
         hooks=hooks,
         run_hook=run_hook,
-        lanes=(send_lane(context), ack_lane(context)),
+        lanes=(send_lane(context), transaction_lane(context), ack_lane(context)),
         when_closed=when_closed,
         body_limits=_body_limits(context.config.broker.max_request_body_bytes),
     )

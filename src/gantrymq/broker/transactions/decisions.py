@@ -10,6 +10,7 @@ Thread rule: the event loop's thread.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -40,8 +41,10 @@ class Decisions:
 
     def __init__(self, ops: OpBatches) -> None:
         self.ops = ops
-        self._fresh: dict[int, None] = {}  # physical offsets, in the order in which they were stored
-        self._open_halves: dict[int, tuple[OpenHalf, int]] = {}  # by physical offset, with the memory that each takes
+        # By physical offset, the oldest first. To find the first key of a plain dictionary, Python passes all that were
+        # removed before it.
+        self._fresh: OrderedDict[int, None] = OrderedDict()
+        self._open_halves: OrderedDict[int, tuple[OpenHalf, int]] = OrderedDict()  # with the memory that each takes
         self._kept_bytes = 0
         self._under_way: dict[HalfOffset, int] = {}  # the number of decisions: a producer may send one twice
         # For each old or new record of a message that was put back: the newest record, or None if it is decided.
@@ -55,7 +58,7 @@ class Decisions:
     def stored(self, phy_offset: int) -> None:
         """Note that a half message was just stored: its decision need not wait for the dispatch to its queue."""
         while len(self._fresh) >= MAX_FRESH:
-            del self._fresh[next(iter(self._fresh))]
+            self._fresh.popitem(last=False)
         self._fresh[phy_offset] = None
 
     def keep(self, phy_offset: int, half: OpenHalf, size_bytes: int) -> None:

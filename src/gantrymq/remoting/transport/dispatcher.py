@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,8 +41,11 @@ class RunLane(Protocol):
         """Finds the runs of the lane in received bytes."""
         ...
 
-    def process(self, channel: Channel, run: CommandRun, /) -> bool:
-        """Take a run and send all its answers. Returns False if the requests must be answered one by one."""
+    def process(self, channel: Channel, run: CommandRun, /) -> Sequence[RemotingCommand]:
+        """Take a run and send its answers. Returns the requests that it did not take, to be answered one by one.
+
+        A run among them is one for which nobody waits: it comes back once the answers of this one have left.
+        """
         ...
 
 
@@ -106,6 +109,7 @@ class RequestDispatcher:
         self._when_closed, self._body_limits = when_closed, body_limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way_bytes = 0
+        self._later_runs: dict[Channel, list[CommandRun]] = {}
 
     def register(self, processor: Processor, *codes: int) -> None:
         """Register ``processor`` for these codes."""
@@ -119,7 +123,11 @@ class RequestDispatcher:
     @property
     def find_runs(self) -> FindRuns:
         """What finds runs for the lanes in received bytes."""
-        return {code: lane.find for code, lane in self._lanes.items()}
+        runs: dict[int, list[FindRun]] = {}
+        for lane in self._lanes.values():
+            for code in lane.find.after:
+                runs.setdefault(code, []).append(lane.find)
+        return runs
 
     def connected(self, channel: Channel) -> None:
         """Do nothing."""
@@ -131,6 +139,8 @@ class RequestDispatcher:
 
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
         """Answer each request. Answers that are made at once keep the order of the requests."""
+        if channel in self._later_runs:
+            self._take(channel)
         for request in requests:
             if isinstance(request, CommandRun):
                 self._run(channel, request)
@@ -175,21 +185,37 @@ class RequestDispatcher:
         """Answer a run together, if none of its requests is refused. Hooks see each request once."""
         lane = self._lanes.get(run.code)
         if not self._hooks or (self._run_hook is not None and self._run_hook(channel, run)):
-            if lane is not None and lane.process(channel, run):
-                return
-            requests = split_run(run)
+            requests = split_run(run) if lane is None else lane.process(channel, run)
             refusals = [self._body_refusal(request) for request in requests]
         else:
             requests = split_run(run)
             refusals = [self._refusal(channel, request) for request in requests]
             is_refused = any(refusal is not None for refusal in refusals)
-            if not is_refused and lane is not None and lane.process(channel, run):
-                return
+            if not is_refused and lane is not None:
+                requests = lane.process(channel, run)
+                refusals = [None] * len(requests)
         for request, refusal in zip(requests, refusals, strict=True):
-            if refusal is None:
-                self._respond(channel, request, self._process)
-            else:
+            if refusal is not None:
                 _reply(channel, request, refusal)
+            elif isinstance(request, CommandRun):
+                self._take_later(channel, request)
+            else:
+                self._respond(channel, request, self._process)
+
+    def _take_later(self, channel: Channel, run: CommandRun) -> None:
+        """Take a part of a run, to which the hooks have agreed, in the turn of the event loop after the next.
+
+        What was put until now is appended in the next turn, and its answers leave at the beginning of that turn. No
+        other request of the channel overtakes the run.
+        """
+        self._later_runs.setdefault(channel, []).append(run)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._take, channel)
+
+    def _take(self, channel: Channel) -> None:
+        for run in self._later_runs.pop(channel, ()):
+            for request in self._lanes[run.code].process(channel, run):
+                self._respond(channel, request, self._process)
 
     def _answer(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         refusal = self._refusal(channel, request)
@@ -226,8 +252,8 @@ class RequestDispatcher:
 
     async def drain(self) -> None:
         """Wait until all answers under way are made."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while self._tasks or self._later_runs:
+            await (asyncio.wait(self._tasks) if self._tasks else asyncio.sleep(0))
 
 
 async def _later(channel: Channel, request: RemotingCommand, answer: Awaitable[Answer]) -> None:

@@ -45,6 +45,7 @@ _RESERVED_BYTES = CRC_PROPERTY_SIZE + sum(
         (PROPERTY_TIMER_ROLL_TIMES, INT_MAX),
     )
 )
+_MAX_BYTES_A_CHARACTER = 4
 NEVER_ENQUEUED_MS = LONG_MAX  # TIMER_ENQUEUE_MS of a message that was due when it was read from the timer topic
 
 
@@ -81,8 +82,13 @@ def set_timer(
         return PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL
     properties[PROPERTY_TIMER_OUT_MS] = str(slot_ms)
     properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = message.topic, str(message.queue_id)
-    if len(encode_properties(properties)) + _RESERVED_BYTES > MAX_PROPERTIES_LENGTH:
-        return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED  # it could wait, but its delivery could not be stored
+    # It could wait, but its delivery could not be stored. Encoding is only for properties that may be too long.
+    longest = sum(map(len, properties)) + sum(map(len, properties.values())) + len(properties)
+    if (
+        longest * _MAX_BYTES_A_CHARACTER > MAX_PROPERTIES_LENGTH - _RESERVED_BYTES
+        and len(encode_properties(properties)) + _RESERVED_BYTES > MAX_PROPERTIES_LENGTH
+    ):
+        return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
     message.topic, message.queue_id = TIMER_TOPIC, 0
     return PutMessageStatus.PUT_OK
 
