@@ -26,6 +26,7 @@ MAX_CHARACTERS = 2048  # of a handle; only the broker's name can be long
 
 _MARKS = (NORMAL, RETRY_V1, RETRY_V2)
 _OFFSET_MARK = "qo"  # begins the second field of an entry of orderCountInfo for one offset: qo<queue>%<offset>
+_INT_DIGITS, _LONG_DIGITS = 9, 18  # of numbers that are never too large
 _FEWEST_FIELDS = 7  # handles before 4.9 end with the queue; the request has the offset too
 
 K = TypeVar("K")
@@ -218,6 +219,8 @@ def _table(entries: Iterable[tuple[K, V]]) -> dict[K, V]:
 
 
 def _number(what: str, text: str, max_value: int = LONG_MAX) -> int:
+    if text.isdecimal() and len(text) <= (_LONG_DIGITS if max_value == LONG_MAX else _INT_DIGITS):
+        return int(text)
     try:
         number = parse_number(text, max_value)
     except ValueError as error:
