@@ -69,6 +69,16 @@ def test_data_waits_for_both_windows_and_streams_take_turns() -> None:
     assert connection.pending_bytes == 100_000 - 80_000 - 5 - 1
 
 
+def test_small_pieces_share_frames_up_to_the_window() -> None:
+    connection = greeted(SMALL, (Setting.INITIAL_WINDOW_SIZE, 25))
+    connection.receive(headers(1, end=True), 0.0)
+    for letter in b"abcd":
+        connection.send_data(1, bytes([letter]) * 10)
+    assert [one.payload for one in sent(connection)] == [b"a" * 10 + b"b" * 10 + b"c" * 5]
+    connection.receive(frames.window_update(1, 100), 0.0)
+    assert [one.payload for one in sent(connection)] == [b"c" * 5 + b"d" * 10]
+
+
 def test_request_that_exceeds_its_window_is_reset() -> None:
     connection = greeted()
     events = connection.receive(headers(1) + data(1, bytes(1_001)), 0.0)

@@ -517,14 +517,18 @@ class ServerConnection:
 
     def _send_frame(self, stream: _Stream) -> int:
         """Send one frame of a stream that may send, and put it behind the others. Returns the size of the DATA."""
-        size = 0
+        size, limit = 0, min(self._sent_frame_bytes, stream.send_window, self._send_window)
         if stream.pending:
-            piece = stream.pending.popleft()
-            size = min(len(piece), self._sent_frame_bytes, stream.send_window, max(self._send_window, 0))
-            if size < len(piece):
-                stream.pending.appendleft(piece[size:])
+            pieces = []
+            while stream.pending and size < limit:
+                piece = stream.pending.popleft()
+                if len(piece) > limit - size:
+                    stream.pending.appendleft(piece[limit - size :])
+                    piece = piece[: limit - size]
+                pieces.append(piece)
+                size += len(piece)
             if size:
-                self._out.append(frames.frame(FrameType.DATA, 0, stream.stream_id, piece[:size]))
+                self._out.append(frames.frame(FrameType.DATA, 0, stream.stream_id, b"".join(pieces)))
             self._note_sent(stream, size)
         if stream.pending:
             self._note_ready(stream)
