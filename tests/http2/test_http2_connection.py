@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from hpack import Encoder
+import pytest
+from hpack import Decoder, Encoder, HPACKError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,16 @@ def test_data_waits_for_both_windows_and_streams_take_turns() -> None:
     assert connection.pending_bytes == 100_000 - 80_000 - 5 - 1
 
 
+def test_small_pieces_share_frames_up_to_the_window() -> None:
+    connection = greeted(SMALL, (Setting.INITIAL_WINDOW_SIZE, 25))
+    connection.receive(headers(1, end=True), 0.0)
+    for letter in b"abcd":
+        connection.send_data(1, bytes([letter]) * 10)
+    assert [one.payload for one in sent(connection)] == [b"a" * 10 + b"b" * 10 + b"c" * 5]
+    connection.receive(frames.window_update(1, 100), 0.0)
+    assert [one.payload for one in sent(connection)] == [b"c" * 5 + b"d" * 10]
+
+
 def test_request_that_exceeds_its_window_is_reset() -> None:
     connection = greeted()
     events = connection.receive(headers(1) + data(1, bytes(1_001)), 0.0)
@@ -105,7 +116,7 @@ EXTRA = st.lists(st.tuples(NAMES, VALUES), max_size=4, unique_by=lambda field: f
 
 
 @given(st.lists(st.tuples(EXTRA, st.booleans(), st.sampled_from([None, 0, 100, 4096])), max_size=12))
-def test_requests_read_through_cache_equal_sent_ones(calls: list[Any]) -> None:
+def test_requests_of_changing_table_equal_sent_ones(calls: list[Any]) -> None:
     """The same bytes mean other fields after the dynamic table has changed."""
     encoder, reader = Encoder(), HeaderReader(16 << 10)
     for extra, huffman, table_bytes in calls:
@@ -124,6 +135,33 @@ def test_equal_block_after_change_of_table_is_decoded_again() -> None:
     assert [reader.read_request(same).fields["a"] for _ in range(2)] == ["b", "b"]
     reader.read_request(prefix + b"\x40\x01a\x01c")
     assert reader.read_request(same).fields["a"] == "c"
+
+
+STRINGS = [b"\x01a\x01b", b"\x01b\x82\x1c\x64", b"\x01A\x00", b"\x02:x\x01c", b"\x01\x7f\x80\x1f" + bytes(4_000)]
+LITERALS = st.builds(
+    lambda kind, strings: bytes([kind]) + strings, st.sampled_from([0, 16, 64]), st.sampled_from(STRINGS)
+)
+PIECES = st.one_of(
+    LITERALS,
+    st.builds(lambda index: bytes([0x80 | index]), st.integers(0, 126)),  # a field of a table
+    st.builds(lambda index: bytes([0x40 | index, 1, 98]), st.integers(1, 62)),  # a name of a table
+    st.sampled_from([b"\xff\x00", b"\xff\x01", b"\x20", b"\x3f\x21", b"\x3f\xe1\x1f", b"\x3f\xe2\x1f"]),
+    st.binary(max_size=3),
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=6).map(b"".join), max_size=6))
+def test_fields_of_any_blocks_equal_those_of_hpack(blocks: list[bytes]) -> None:
+    decoder, reader = Decoder(16 << 10), HeaderReader(16 << 10)
+    for raw in blocks:
+        try:
+            expected = [tuple(field) for field in decoder.decode(raw, raw=True)]
+        except HPACKError:
+            with pytest.raises(frames.ConnectionFault):
+                reader.skip(raw)
+            return
+        read = [(field.raw_name, field.value) for field in reader._decode(raw)]
+        assert read == [(name, value.decode("utf-8", "replace")) for name, value in expected]
 
 
 # Any bytes

@@ -54,6 +54,7 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
             broker_name=config.broker.broker_name,
             broker_addrs={MASTER_ID: broker.address},
         ),
+        find_runs=broker.dispatcher.find_runs,
         find_topic=broker.tables.topics.get,
         find_group=broker.tables.groups.table.get,
         max_body_bytes=lambda: config.store.max_message_size_bytes,

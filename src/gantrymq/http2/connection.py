@@ -55,6 +55,16 @@ _MAX_SENT_FRAME_BYTES = 64 << 10
 _TAKE_BYTES = 256 << 10
 _LOW_WATER_BYTES = 32 << 10
 _PRIORITY_BYTES = 5
+# Frames that only cost the server something: their length, and their name.
+_SHORT_FRAMES = {
+    int(kind): (length, kind.name)
+    for kind, length in (
+        (FrameType.PRIORITY, _PRIORITY_BYTES),
+        (FrameType.RST_STREAM, 4),
+        (FrameType.PING, 8),
+        (FrameType.WINDOW_UPDATE, 4),
+    )
+}
 
 
 class RequestReceived(NamedTuple):
@@ -116,23 +126,18 @@ class _Stream:
         self.is_remote_ended = is_ended
 
 
-class _Block(NamedTuple):
-    """A header block that CONTINUATION frames continue."""
-
-    stream_id: int
-    is_ended: bool
-    fragments: bytearray
-
-
 class ServerConnection:
-    """One connection, from the preface on. ``drained`` has the streams whose DATA has nearly all left."""
+    """One connection, from the preface on.
+
+    ``drained`` has the streams whose DATA has nearly all left. ``has_settings``: whether the client has spoken HTTP/2.
+    """
 
     def __init__(self, limits: Limits, now_s: float) -> None:
         self._limits, self._budget = limits, CostBudget(limits, now_s)
         self._headers = HeaderReader(limits.max_header_bytes)
         self._input, self._needed_bytes = bytearray(), len(PREFACE)
-        self._has_preface = self._has_settings = self._is_ending = False
-        self._block: _Block | None = None
+        self.has_settings = self._has_preface = self._is_ending = False
+        self._block: tuple[int, bool, bytearray] | None = None  # one that CONTINUATION frames continue
         self._streams: dict[int, _Stream] = {}
         self._closed: dict[int, bool] = {}  # the last streams that ended; whether frames for them are forgiven
         self._last_stream_id = self._served_stream_id = 0
@@ -165,11 +170,6 @@ class ServerConnection:
     def open_streams(self) -> int:
         """The number of open streams."""
         return len(self._streams)
-
-    @property
-    def has_settings(self) -> bool:
-        """Whether the client has spoken HTTP/2."""
-        return self._has_settings
 
     @property
     def has_output(self) -> bool:
@@ -296,12 +296,17 @@ class ServerConnection:
         return position
 
     def _read_frame(self, kind: int, flags: int, stream_id: int, payload: bytes, events: list[Event]) -> None:
-        if not self._has_settings:
+        if not self.has_settings:
             if kind != FrameType.SETTINGS or flags & ACK:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-            self._has_settings = True
-        if self._block is not None and (kind != FrameType.CONTINUATION or stream_id != self._block.stream_id):
+            self.has_settings = True
+        if self._block is not None and (kind != FrameType.CONTINUATION or stream_id != self._block[0]):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
+        if kind in _SHORT_FRAMES:
+            length, name = _SHORT_FRAMES[kind]
+            self._budget.charge(1, name)
+            if len(payload) != length:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{name} has {length} bytes")
         try:
             if kind == FrameType.DATA:
                 self._read_data(flags, stream_id, payload, events)
@@ -314,7 +319,7 @@ class ServerConnection:
             elif kind == FrameType.RST_STREAM:
                 self._read_reset(stream_id, payload, events)
             elif kind == FrameType.PRIORITY:
-                self._read_priority(stream_id, payload)
+                _check_priority(stream_id, payload)
             elif kind == FrameType.PUSH_PROMISE:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
             else:
@@ -341,7 +346,7 @@ class ServerConnection:
         if flags & END_HEADERS:
             self._read_block(stream_id, block, events, is_ended=is_ended)
         else:
-            self._block = _Block(stream_id, is_ended, bytearray(block))
+            self._block = stream_id, is_ended, bytearray(block)
 
     def _read_continuation(self, flags: int, payload: bytes, events: list[Event]) -> None:
         if self._block is None:
@@ -439,9 +444,6 @@ class ServerConnection:
         if kind == FrameType.SETTINGS:
             self._read_settings(flags, payload)
         elif kind == FrameType.PING:
-            self._budget.charge(1, "PING")
-            if len(payload) != 8:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING has 8 bytes")
             if not flags & ACK:
                 self._out.append(frames.frame(FrameType.PING, ACK, 0, payload))
         else:
@@ -474,8 +476,7 @@ class ServerConnection:
         self._out.append(frames.frame(FrameType.SETTINGS, ACK, 0))
 
     def _read_window_update(self, stream_id: int, payload: bytes) -> None:
-        self._budget.charge(1, "WINDOW_UPDATE")
-        increment = _word(payload, "WINDOW_UPDATE") & STREAM_MASK
+        increment = read_word(payload) & STREAM_MASK
         if stream_id:
             self._require_opened(stream_id)
             stream = self._streams.get(stream_id)
@@ -498,18 +499,10 @@ class ServerConnection:
             self._note_ready(stream)
 
     def _read_reset(self, stream_id: int, payload: bytes, events: list[Event]) -> None:
-        self._budget.charge(1, "RST_STREAM")
-        code = _word(payload, "RST_STREAM")
         self._require_opened(stream_id)
         if stream_id in self._streams:
             self._forget(stream_id, is_forgiven=False)
-            events.append(StreamReset(stream_id, code))
-
-    def _read_priority(self, stream_id: int, payload: bytes) -> None:
-        self._budget.charge(1, "PRIORITY")
-        if not stream_id:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
-        _check_priority(stream_id, payload)
+            events.append(StreamReset(stream_id, read_word(payload)))
 
     # Streams
 
@@ -524,14 +517,18 @@ class ServerConnection:
 
     def _send_frame(self, stream: _Stream) -> int:
         """Send one frame of a stream that may send, and put it behind the others. Returns the size of the DATA."""
-        size = 0
+        size, limit = 0, min(self._sent_frame_bytes, stream.send_window, self._send_window)
         if stream.pending:
-            piece = stream.pending.popleft()
-            size = min(len(piece), self._sent_frame_bytes, stream.send_window, max(self._send_window, 0))
-            if size < len(piece):
-                stream.pending.appendleft(piece[size:])
+            pieces = []
+            while stream.pending and size < limit:
+                piece = stream.pending.popleft()
+                if len(piece) > limit - size:
+                    stream.pending.appendleft(piece[limit - size :])
+                    piece = piece[: limit - size]
+                pieces.append(piece)
+                size += len(piece)
             if size:
-                self._out.append(frames.frame(FrameType.DATA, 0, stream.stream_id, piece[:size]))
+                self._out.append(frames.frame(FrameType.DATA, 0, stream.stream_id, b"".join(pieces)))
             self._note_sent(stream, size)
         if stream.pending:
             self._note_ready(stream)
@@ -568,15 +565,9 @@ class ServerConnection:
             del self._closed[next(iter(self._closed))]
 
 
-def _word(payload: bytes, name: str) -> int:
-    if len(payload) != 4:
-        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{name} has 4 bytes")
-    return read_word(payload)
-
-
 def _check_priority(stream_id: int, payload: bytes) -> None:
     """Raise for a priority that is none. Valid ones are ignored (RFC 9113, 5.3)."""
     if len(payload) != _PRIORITY_BYTES:
-        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a priority has 5 bytes")
-    if read_word(payload) & STREAM_MASK == stream_id:
-        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS with a part of a priority")
+    if not stream_id or read_word(payload) & STREAM_MASK == stream_id:
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a priority of no stream, or of one that depends on itself")

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from gantrymq.client.requests.calls import Call, PullResult, PullStatus, accepted, refusal, success
-from gantrymq.client.requests.received import ReceivedMessage, received
-from gantrymq.client.requests.records import decode_records
+from gantrymq.client.requests.received import ReceivedMessage, received_messages
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message import PROPERTY_POP_CK
-from gantrymq.model.message_queue import MessageQueue
 from gantrymq.model.receipt_handle import (
     RETRY_V1,
     RETRY_V2,
@@ -185,7 +183,14 @@ class Decoding(Protocol):
 
 
 def popped_messages(popped: PopResult, config: Decoding) -> Iterator[ReceivedMessage]:
-    """The messages of a pop with their receipt handles, under the topic that was popped.
+    """The messages of a pop with the texts of their receipt handles. Raises as :func:`messages_with_handles` does."""
+    for message, handle in messages_with_handles(popped, config):
+        message.receipt_handle = str(handle)
+        yield message
+
+
+def messages_with_handles(popped: PopResult, config: Decoding) -> Iterator[tuple[ReceivedMessage, ReceiptHandle]]:
+    """The messages of a pop and their receipt handles, under the topic that was popped.
 
     All handles are made from the answer's header. The broker writes the handle of a message of a retry topic also into
     the message, which shows from which topic it is.
@@ -196,22 +201,20 @@ def popped_messages(popped: PopResult, config: Decoding) -> Iterator[ReceivedMes
     starts = parse_start_offsets(header.start_offset_info)
     offsets = parse_message_offsets(header.msg_offset_info)
     counts = parse_order_counts(header.order_count_info)
-    records = decode_records(
-        popped.records,
+    messages = received_messages(
+        PullResult(PullStatus.FOUND, 0, 0, 0, 0, popped.records),
+        target.broker_name,
         decompressed=config.decode_decompress_body,
         max_decompressed_body_size=config.max_decompressed_body_size,
     )
-    for stored in records:
-        queue = MessageQueue(target.topic, target.broker_name, stored.queue_id)
-        message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
+    for message in messages:
         key = _queue_of(popped, starts, offsets, message)
         if key not in starts:
             raise RemotingCommandError(f"a popped message of queue {key.queue_id} is not in startOffsetInfo")
-        message.receipt_handle = str(_handle(popped, key, starts[key], message.queue_offset))
         count = counts.get((key, message.queue_offset), counts.get((key, None), 0))
         message.reconsume_times = count or message.reconsume_times
         message.topic = target.topic
-        yield message
+        yield message, _handle(popped, key, starts[key], message.queue_offset)
 
 
 def _queue_of(

@@ -69,6 +69,18 @@ def _readers(broker_name: str, min_offset: int, max_offset: int) -> Readers:
     }
 
 
+def received_messages(
+    pulled: PullResult, broker_name: str, *, decompressed: bool, max_decompressed_body_size: int
+) -> list[ReceivedMessage]:
+    """All messages of a pull. Raises RemotingCommandError if the bytes are not records."""
+    readers = _readers(broker_name, pulled.min_offset, pulled.max_offset)
+    limit = max_decompressed_body_size if decompressed else None
+    messages: list[ReceivedMessage] = []
+    for part in decode_lists(pulled.records, ReceivedMessage, readers, limit):
+        messages += part
+    return messages
+
+
 def pulled_messages(
     pulled: PullResult,
     queue: MessageQueue,
@@ -83,11 +95,12 @@ def pulled_messages(
 
     Raises RemotingCommandError if the bytes are not records.
     """
-    readers = _readers(queue.broker_name, pulled.min_offset, pulled.max_offset)
-    limit = max_decompressed_body_size if decompressed else None
-    messages: list[ReceivedMessage] = []
-    for part in decode_lists(pulled.records, ReceivedMessage, readers, limit):
-        messages += part
+    messages = received_messages(
+        pulled,
+        queue.broker_name,
+        decompressed=decompressed,
+        max_decompressed_body_size=max_decompressed_body_size,
+    )
     tags = frozenset(wanted.tags_set)
     return [message for message in messages if message.tags in tags] if tags else messages
 

@@ -4,6 +4,9 @@ Each request has a channel of its own, which ends with it, so that a client that
 that waits for it. Each client has one more, on which it is a member of its groups, and which takes the broker's own
 requests (checks of transactions, of messages, of threads).
 
+Each call sends or acknowledges by itself. The broker takes those of one read of a remoting connection as one piece of
+work. So the sends and acknowledgements of one iteration of the event loop are handed over as the bytes of such a read.
+
 Source: LocalMessageService, LocalMetadataService, LocalTopicRouteService, InvocationChannel, SimpleChannel.
 """
 
@@ -11,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import cast
 
-from gantrymq.errors import RemotingConnectError, RemotingTimeoutError
-from gantrymq.grpc.brokers.interface import FromBroker, QueueRoute
+from gantrymq.errors import RemotingCommandError, RemotingConnectError, RemotingTimeoutError
+from gantrymq.grpc.brokers.interface import Exchange, FromBroker, QueueRoute
 from gantrymq.grpc.protocol.accesses import Accesses, accesses_of_heartbeat
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
@@ -25,9 +29,11 @@ from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import BrokerData, QueueData
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.command import FRAME_HEAD, ONEWAY_FLAG, RemotingCommand, decode_command
+from gantrymq.remoting.command import ONEWAY_FLAG, RemotingCommand, encode_command
+from gantrymq.remoting.connection import Connection, FindRuns
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler
 
+_JOINED_BYTES = 64 << 10  # a larger body is not copied
 AccessesRefusal = Callable[[str, str, Accesses], str | None]
 _opaques = count(1)
 
@@ -66,11 +72,9 @@ class InProcessChannel:
             waiter.set_result(command)
 
     def send_bytes(self, frames: Sequence[bytes]) -> None:
-        """Take a response that is encoded, in one or more pieces."""
-        frame = frames[0] if len(frames) == 1 else b"".join(frames)
-        _, word = FRAME_HEAD.unpack_from(frame)
-        body_at = FRAME_HEAD.size + (word & 0xFFFFFF)
-        self.send(decode_command(word >> 24, bytes(frame[FRAME_HEAD.size : body_at]), bytes(frame[body_at:])))
+        """Take responses that are encoded, in one or more pieces."""
+        for response in Connection().receive(b"".join(frames)):
+            self.send(response)
 
     def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Take the response to a request."""
@@ -134,14 +138,63 @@ class _LocalExchange:
 
     def __init__(self, handler: ChannelHandler, channel: InProcessChannel, command: RemotingCommand) -> None:
         self._handler, self._channel = handler, channel
-        self.response: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
-        command.opaque = next(_opaques)
-        channel.waiting[command.opaque] = self.response
+        self.response = _expect(channel, command)
         handler.requests(cast(Channel, channel), [command])
 
     def withdraw(self) -> None:
         self._channel.is_closed = True
         self._handler.closed(cast(Channel, self._channel), None)
+
+
+def _expect(channel: InProcessChannel, command: RemotingCommand) -> asyncio.Future[RemotingCommand]:
+    """What gets the response to a request that will be handed over."""
+    response: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    command.opaque = next(_opaques)
+    channel.waiting[command.opaque] = response
+    return response
+
+
+class _JoinedExchange:
+    """One of several requests of a channel. It does not wait for messages, so that ``withdraw`` has nothing to do."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, response: asyncio.Future[RemotingCommand]) -> None:
+        self.response = response
+
+    def withdraw(self) -> None:
+        pass
+
+
+class _JoinedRequests:
+    """The requests of each client that wait for the end of this iteration of the event loop."""
+
+    def __init__(self, handler: ChannelHandler, find_runs: FindRuns) -> None:
+        self._handler, self._find_runs = handler, find_runs
+        self._connection = Connection(find_runs=find_runs)
+        self._of_clients: dict[str, tuple[InProcessChannel, list[RemotingCommand]]] = {}
+
+    def takes(self, caller: Caller, command: RemotingCommand) -> bool:
+        """Whether a request may wait: it may be a part of a run, and no signature of its own belongs to it."""
+        return command.code in self._find_runs and caller.credentials is None and len(command.body) <= _JOINED_BYTES
+
+    def add(self, address: str, command: RemotingCommand) -> _JoinedExchange:
+        """Hand a request over later."""
+        if address not in self._of_clients:
+            asyncio.get_running_loop().call_soon(self.hand_over, address)
+            self._of_clients[address] = InProcessChannel(address), []
+        channel, commands = self._of_clients[address]
+        commands.append(command)
+        return _JoinedExchange(_expect(channel, command))
+
+    def hand_over(self, address: str) -> None:
+        """Hand over what waits of a client."""
+        channel, commands = self._of_clients.pop(address, (None, []))
+        if len(commands) > 1:
+            with suppress(RemotingCommandError):  # one cannot be encoded: its properties are too long
+                commands = self._connection.receive(b"".join(map(encode_command, commands)))
+        if commands:
+            self._handler.requests(cast(Channel, channel), commands)
 
 
 class _LocalLink:
@@ -167,7 +220,7 @@ class _LocalLink:
 
 
 class LocalBrokers:
-    """The broker ``data`` with the dispatcher ``handler``.
+    """The broker ``data`` with the dispatcher ``handler``, which takes the runs of ``find_runs``.
 
     ``find_topic`` and ``find_group`` look into its tables. ``max_body_bytes`` returns its limit for a body.
     ``topic_refusal`` says why the caller with an access key, from an address, may not look at a topic,
@@ -179,6 +232,7 @@ class LocalBrokers:
         handler: ChannelHandler,
         data: BrokerData,
         *,
+        find_runs: FindRuns,
         find_topic: Callable[[str], TopicConfig | None],
         find_group: Callable[[str], SubscriptionGroupConfig | None],
         max_body_bytes: Callable[[], int],
@@ -189,6 +243,7 @@ class LocalBrokers:
         self._handler, self._name, self._brokers = handler, data.broker_name, [data]
         self._find_topic, self._find_group, self._topic_refusal = find_topic, find_group, topic_refusal
         self._max_body_bytes = max_body_bytes
+        self._joined = _JoinedRequests(handler, find_runs)
 
     @property
     def max_body_bytes(self) -> int:
@@ -222,11 +277,14 @@ class LocalBrokers:
         """The configuration of a consumer group."""
         return self._find_group(name)
 
-    def begin(self, caller: Caller, broker_name: str, command: RemotingCommand, timeout_ms: int) -> _LocalExchange:
+    def begin(self, caller: Caller, broker_name: str, command: RemotingCommand, timeout_ms: int) -> Exchange:
         """Hand a request to the broker's processors. The call's own deadline limits the wait."""
         if broker_name != self._name:
             raise CallError(Code.BAD_REQUEST, f"cannot find broker {broker_name[:128]}")
         command.language, command.version = caller.language, caller.version
+        if self._joined.takes(caller, command):
+            return self._joined.add(caller.address, command)
+        self._joined.hand_over(caller.address)  # a request overtakes none of the same client
         _sign(caller, command)
         return _LocalExchange(self._handler, InProcessChannel(caller.address), command)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from gantrymq.client.requests.pop_calls import INIT_MAX, MAX_POPPED, PopResult, PopTarget, popped_messages
+from gantrymq.client.requests.pop_calls import INIT_MAX, MAX_POPPED, PopResult, PopTarget, messages_with_handles
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import Clock
 from gantrymq.config.grpc_settings import GrpcConfig
@@ -36,7 +36,6 @@ from gantrymq.grpc.protocol.messages import ReceiveMessageResponse, set_ms, to_m
 from gantrymq.grpc.protocol.status import CallError, refused, status
 from gantrymq.grpc.protocol.validation import require_group, require_invisible_time, require_topic
 from gantrymq.logs import get_logger
-from gantrymq.model.receipt_handle import parse_receipt_handle
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.bodies.route import MASTER_ID
 from gantrymq.remoting.codes import ResponseCode
@@ -300,8 +299,8 @@ def _popped(
     result = PopResult(
         PopTarget(receive.topic, broker_name), response.read(PopMessageResponseHeader), bytes(response.body)
     )
-    for message in popped_messages(result, _AsStored()):
-        yield message, Handle(parse_receipt_handle(message.receipt_handle), message.phy_offset)
+    for message, receipt in messages_with_handles(result, _AsStored()):
+        yield message, Handle(receipt, message.phy_offset)
 
 
 def _polling_ms(config: GrpcConfig, request: Any, settings: Any, caller: Caller, remaining_s: float | None) -> int:

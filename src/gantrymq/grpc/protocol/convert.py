@@ -121,7 +121,9 @@ def _set_time(field: Any, milliseconds: int) -> None:
 
 def _number(text: str | None, max_value: int) -> int:
     """A number that is not negative, or -1."""
+    if not text:
+        return -1
     try:
-        return parse_number(text or "", max_value)
+        return parse_number(text, max_value)
     except ValueError:
         return -1
