@@ -286,6 +286,11 @@ class Channel(asyncio.Protocol):
         command.flag |= ONEWAY_FLAG
         self.send(command)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether :meth:`writable` would return at once."""
+        return self._writable is None and self._out_bytes <= WRITE_HIGH_WATER_BYTES
+
     async def writable(self) -> None:
         """Wait until the other end has read enough, or finished the TLS handshake.
 

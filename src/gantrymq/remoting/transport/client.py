@@ -95,7 +95,9 @@ class RemotingClient:
         if self._closed:
             raise RemotingConnectError(address, "the client is closed")
         task = self._channels.get(address)
-        if task is None or (task.done() and _is_useless(task)):
+        if task is not None and task.done() and not _is_useless(task):
+            return task.result()  # as nearly always; a time limit would take longer than the rest of a request
+        if task is None or task.done():
             task = self._channels[address] = asyncio.ensure_future(self._connect(address))
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that coincides with the connection.
@@ -135,6 +137,8 @@ class RemotingClient:
 
 
 async def _writable(channel: Channel, address: str, timeout_ms: int, began: float) -> None:
+    if channel.is_writable:
+        return
     try:
         async with asyncio.timeout_at(began + timeout_ms / 1000):
             await channel.writable()
