@@ -11,7 +11,7 @@ from gantrymq.broker.pop.ack_runs import AckRun, FindAckRun
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.brokers.local import LocalBrokers
 from gantrymq.grpc.protocol.caller import Caller
-from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.codes import Code, GrpcMessageType, TransactionResolution
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.bodies.route import BrokerData
 from gantrymq.remoting.codes import LanguageCode, RequestCode, ResponseCode
@@ -53,7 +53,7 @@ def asked(*requests: tuple[Caller, RemotingCommand]) -> tuple[list[tuple[str, li
         brokers = LocalBrokers(
             cast(Any, broker),
             BrokerData(cluster="cluster", broker_name="b", broker_addrs={0: "127.0.0.1:3"}),
-            find_runs={find.code: find},
+            find_runs={code: [find] for code in find.after},
             find_topic=nothing,
             find_group=nothing,
             max_body_bytes=lambda: 0,
@@ -120,3 +120,24 @@ def test_concurrent_calls_get_their_own_results(broker: EmbeddedBroker) -> None:
         answers = list(threads.map(lambda one: client.ack("joined", "joined-topic", one), received))
     codes = [answer.status.code for answer in answers]
     assert codes == [Code.OK] * 7 + [Code.INTERNAL_SERVER_ERROR] + [Code.OK] * 8
+
+
+def test_concurrent_transactions_are_decided_each_by_its_own(broker: EmbeddedBroker) -> None:
+    """Half messages of one iteration are a run of the broker; their decisions come one by one."""
+    topic, group = "joined-transactions", "joined-2"
+    with GrpcClient(broker.grpc) as client, ThreadPoolExecutor(16) as threads:
+        broker.create_topic(topic, queues=1, message_type="TRANSACTION")
+        client.be_consumer(group, topic)
+        client.receive(group, topic, polling_ms=1)
+
+        def transact(number: int) -> Any:
+            half = message(topic, b"%d" % number, GrpcMessageType.TRANSACTION, recovery_s=10)
+            resolution = TransactionResolution.ROLLBACK if number % 4 == 3 else TransactionResolution.COMMIT
+            return client.end_transaction(topic, client.send(half).entries[0], resolution)
+
+        answers = list(threads.map(transact, range(32)))
+        received: list[Any] = []
+        while len(received) < 24:
+            received += client.receive(group, topic)[2]
+    assert [answer.status.code for answer in answers] == [Code.OK] * 32
+    assert sorted(int(one.body) for one in received) == [number for number in range(32) if number % 4 != 3]

@@ -33,6 +33,7 @@ from gantrymq.remoting.command import ONEWAY_FLAG, RemotingCommand, encode_comma
 from gantrymq.remoting.connection import Connection, FindRuns
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler
 
+_JOINED = frozenset((RequestCode.SEND_MESSAGE_V2, RequestCode.ACK_MESSAGE))  # requests that may leave together
 _JOINED_BYTES = 64 << 10  # a larger body is not copied
 AccessesRefusal = Callable[[str, str, Accesses], str | None]
 _opaques = count(1)
@@ -170,13 +171,13 @@ class _JoinedRequests:
     """The requests of each client that wait for the end of this iteration of the event loop."""
 
     def __init__(self, handler: ChannelHandler, find_runs: FindRuns) -> None:
-        self._handler, self._find_runs = handler, find_runs
+        self._handler = handler
         self._connection = Connection(find_runs=find_runs)
         self._of_clients: dict[str, tuple[InProcessChannel, list[RemotingCommand]]] = {}
 
     def takes(self, caller: Caller, command: RemotingCommand) -> bool:
         """Whether a request may wait: it may be a part of a run, and no signature of its own belongs to it."""
-        return command.code in self._find_runs and caller.credentials is None and len(command.body) <= _JOINED_BYTES
+        return command.code in _JOINED and caller.credentials is None and len(command.body) <= _JOINED_BYTES
 
     def add(self, address: str, command: RemotingCommand) -> _JoinedExchange:
         """Hand a request over later."""
