@@ -106,6 +106,17 @@ def test_messages_of_one_queue_keep_their_order_with_those_that_leave_alone(
     assert bodies == [b"%d" % number for number in range(300)]
 
 
+def test_message_joins_no_batch_before_an_earlier_one_that_leaves_alone(broker: EmbeddedBroker) -> None:
+    """Without a given queue a message joins at once, and one that leaves alone takes a task first."""
+    broker.create_topic("OneQueue", queues=1)
+    with Producer(broker.namesrv, auto_batch=True, batch_max_bytes=2_000) as producer:
+        producer.send(Message("OneQueue", b"first"))
+        bodies = [b"%d " % number + b"x" * (3_000 if number % 20 == 10 else 1) for number in range(200)]
+        results = [future.result() for future in [producer.send_async(Message("OneQueue", body)) for body in bodies]]
+    offsets = [result.queue_offset for result in results]
+    assert offsets == sorted(offsets)
+
+
 def test_only_the_message_that_the_broker_refuses_fails(broker: EmbeddedBroker, sent: list[OutgoingMessage]) -> None:
     with Producer(
         broker.namesrv, auto_batch=True, compress_msg_body_over_howmuch=1 << 20, batch_max_bytes=1 << 16

@@ -104,7 +104,7 @@ class AutoBatch:
             result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
             self.join(outgoing, chosen, result)
             return await result
-        if self.flush(outgoing.topic):
+        if self.flush(outgoing.topic) or any(key.topic == outgoing.topic for key in self._under_way):
             await asyncio.sleep(0)  # their tasks begin first
         return await self._sender.send(outgoing, chosen, timeout_ms)
 

@@ -9,11 +9,11 @@ Source: DefaultMQProducer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from gantrymq.client.arguments import checked
 from gantrymq.client.producer.async_producer import AsyncProducer, flush_timeout_error
@@ -44,6 +44,7 @@ class Producer:
             config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size
         )
         self._under_way: set[asyncio.Task[SendResult]] = set()
+        self._not_left: set[_Sending] = set()  # begun as tasks, and not left yet
         self._loop = LoopThread("producer")
         self._producer = self._loop.make(lambda: _started(self._make(config)))
         close_when_dropped(self, self._loop, self._producer.close)
@@ -150,9 +151,28 @@ class Producer:
         timeout_ms: int | None,
         sending: _Sending,
     ) -> None:
-        """Begin a send in the loop's thread: in an automatic batch if it may be, which takes no task."""
-        if queue is not None or timeout_ms is not None or not self._producer.join(outgoing, sending.leaves, sending):
-            sending.begin(self._producer.deliver(outgoing, queue, timeout_ms, sending.leaves), self._under_way)
+        """Begin a send in the loop's thread: in an automatic batch if it may be, which takes no task.
+
+        A message joins no batch while an earlier one has a task that has not begun to send: it would overtake it.
+        """
+        may_join = queue is None and timeout_ms is None and not self._not_left
+        if may_join and self._producer.join(outgoing, sending.leaves, sending):
+            return
+        self._not_left.add(sending)
+        leaves = partial(self._leaves, sending)
+        delivery = self._producer.deliver(outgoing, queue, timeout_ms, leaves)
+        task = asyncio.get_running_loop().create_task(delivery)
+        self._under_way.add(task)
+        task.add_done_callback(lambda done: self._ended(done, sending))
+
+    def _leaves(self, sending: _Sending) -> bool:
+        self._not_left.discard(sending)
+        return sending.leaves()
+
+    def _ended(self, task: asyncio.Task[SendResult], sending: _Sending) -> None:
+        self._under_way.discard(task)
+        self._not_left.discard(sending)
+        sending.ended(task)
 
     def send_batch(
         self,
@@ -203,13 +223,6 @@ class _Sending:
         self.sent: Future[SendResult] = Future()
         self._window, self._size_bytes, self._left = window, size_bytes, False
 
-    def begin(self, delivery: Coroutine[Any, Any, SendResult], under_way: set[asyncio.Task[SendResult]]) -> None:
-        """Begin the send, in the loop's thread. ``under_way`` has its task until it ends."""
-        task = asyncio.get_running_loop().create_task(delivery)
-        under_way.add(task)
-        task.add_done_callback(under_way.discard)
-        task.add_done_callback(self._ended)
-
     def leaves(self) -> bool:
         """Mark the message as leaving. Returns False if the caller cancelled it before; then it has ended."""
         self._left = True
@@ -218,7 +231,7 @@ class _Sending:
         self._window.leave(self._size_bytes)
         return False
 
-    def _ended(self, task: asyncio.Task[SendResult]) -> None:
+    def ended(self, task: asyncio.Task[SendResult]) -> None:
         """Copy the result of the send to the caller's future."""
         if (not self._left and not self.leaves()) or self.sent.cancelled():
             return
