@@ -21,7 +21,7 @@ def test_log_lines_reach_logging_under_logger_name(
     log = get_logger()
     with caplog.at_level(logging.INFO, logger="gantrymq"):
         log.info("a queue moved", queue=3)
-        log.debug("nobody wants to know")
+        log.debug("a line below the level")
         try:
             raise ValueError("never")
         except ValueError as error:
@@ -44,7 +44,7 @@ def test_line_below_level_imports_no_structlog() -> None:
 import logging, sys
 from gantrymq.logs import get_logger
 log = get_logger("gantrymq.client")
-log.info("nobody wants to know", queue=3)
+log.info("a line below the level", queue=3)
 assert "structlog" not in sys.modules
 logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
 log.info("now", queue=3)

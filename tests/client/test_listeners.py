@@ -50,8 +50,8 @@ class Calls:
 
 
 @pytest.mark.parametrize("is_coroutine", [True, False])
-def test_listener_has_at_most_so_many_calls_at_once(is_coroutine: bool) -> None:
-    """And so many, each in order of submission: the calls wait for one another."""
+def test_listener_calls_at_once_are_as_many_as_the_limit(is_coroutine: bool) -> None:
+    """The calls wait for one another, so that as many must run at once, in the order of submission."""
     most, lock, at_once = 4, threading.Lock(), list[int]()
     barrier, under_way = threading.Barrier(most), 0
 

@@ -85,8 +85,8 @@ def cut_each(
     """Copy the records at given positions to ``run``, one after the other, and cut these as :func:`cut_bodies`.
 
     ``wanted`` is an array (2, count): the physical offset and the size of each record. ``buf[0]`` has the offset
-    ``begin``, and no byte at or after the offset ``end`` is read. The copies are checked, so that nobody can change
-    what was checked.
+    ``begin``, and no byte at or after the offset ``end`` is read. The copies are checked, because a
+    file may change.
 
     Returns (count, stop code, bytes of ``run`` used). The stop code is STOP_RANGE after the last record, else why the
     next record is not there: it is outside of these bytes, or has another size or offset (STOP_SIZE), ``run`` or

@@ -43,7 +43,7 @@ class Result(Protocol):
     """What gets the result of one message; an asyncio.Future is one. Thread rule: the event loop's thread."""
 
     def done(self) -> bool:
-        """Whether nobody wants the result any more: the message need not be sent."""
+        """Whether the message need not be sent, because its sender was cancelled."""
         ...
 
     def set_result(self, result: SendResult, /) -> None:

@@ -245,7 +245,7 @@ class _Sending:
     # The result of a message in an automatic batch
 
     def done(self) -> bool:
-        """Whether nobody wants the result: never, because a message that leaves cannot be cancelled."""
+        """False: a message that joined a batch cannot be cancelled any more."""
         return False
 
     def set_result(self, result: SendResult, /) -> None:

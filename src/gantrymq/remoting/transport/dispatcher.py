@@ -44,7 +44,7 @@ class RunLane(Protocol):
     def process(self, channel: Channel, run: CommandRun, /) -> Sequence[RemotingCommand]:
         """Take a run and send its answers. Returns the requests that it did not take, to be answered one by one.
 
-        A run among them is one for which nobody waits: it comes back once the answers of this one have left.
+        A run among them comes back to :meth:`process` once the answers of this one have left.
         """
         ...
 
